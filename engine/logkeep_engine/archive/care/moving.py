@@ -63,7 +63,7 @@ class MoveWork:
 @dataclass(frozen=True, slots=True)
 class MoveDone:
     """The new segments in the place of the old ones, and the `faults` of segments that are not whole: these stay, and
-    with them those with which they were to be merged. So do those of which objects are `cold`."""
+    with them those with which they were to be merged. So do those whose objects are `cold`."""
 
     exchanges: tuple[Exchange, ...]
     faults: tuple[str, ...]
