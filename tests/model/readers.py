@@ -87,7 +87,7 @@ def _differences(
         yield "outside", f"offsets {sorted(outside)} lie outside of {bounds}"
     gone = world.gone(key, line, asked)
     if world.topic_of(key[0]).has_states:
-        yield from _wrong_keys(line, [known[at] for at in offsets], bounds, gone)
+        yield from _wrong_keys(line, [known[at] for at in offsets], bounds, gone, world.settings.has_batches)
     else:
         yield from _lacking(state, key, line, offsets, bounds, gone)
 
@@ -115,7 +115,9 @@ def _lacking(
         yield "taken", f"offsets {needed} of {bounds}, which retention had to leave"
 
 
-def _wrong_keys(line: Line, got: list[Rec], bounds: Bounds, gone: set[int]) -> Iterator[tuple[str, str]]:
+def _wrong_keys(
+    line: Line, got: list[Rec], bounds: Bounds, gone: set[int], has_batches: bool
+) -> Iterator[tuple[str, str]]:
     written = _within(line, bounds, line.written.values())
     right = last_values(written)
     there = last_values(_within(line, bounds, line.log.values()))
@@ -131,7 +133,7 @@ def _wrong_keys(line: Line, got: list[Rec], bounds: Bounds, gone: set[int]) -> I
             continue
         if bounds.since is not None and last is not None and _may_be_earlier(line, last, bounds.since):
             continue
-        if bounds.before is not None and last is not None and _left_no_trace(line, last, bounds.before):
+        if bounds.before is not None and last is not None and _left_no_trace(line, last, bounds.before, has_batches):
             continue
         told = f"{name.decode()}: {had and had.offset} instead of {rec and rec.offset}"
         (doubtful if last is not None and last.offset not in line.read else wrong)[name] = told
@@ -141,10 +143,11 @@ def _wrong_keys(line: Line, got: list[Rec], bounds: Bounds, gone: set[int]) -> I
         yield "never read", "; ".join(doubtful.values())
 
 
-def _left_no_trace(line: Line, rec: Rec, before: int) -> bool:
+def _left_no_trace(line: Line, rec: Rec, before: int, has_batches: bool) -> bool:
     """docs/restore-runbook.md, "A point that is not exact": whether a record was gone before a run came, which had
-    times from before a point though records before it in the log are later, and with it all records of its batch."""
-    if rec.offset in line.read or any(other.batch == rec.batch for other in line.read.values()):
+    times from before a point though records before it in the log are later, and with it all records of its batch.
+    Formats of records do not know what was in its batch."""
+    if rec.offset in line.read or (has_batches and any(other.batch == rec.batch for other in line.read.values())):
         return False
     return any(other.offset < rec.offset and other.time >= before for other in line.read.values())
 

@@ -95,8 +95,10 @@ def _before_exact(refused: Refused) -> bool:
 
 
 def _replaced(refused: Refused) -> bool:
-    """docs/run.md, "Kept points": they stay, but for what docs/erasure.md says of an erasure."""
-    return "generation" in refused.features and (not refused.kept or "erasure" in refused.features)
+    """docs/run.md, "Kept points": they stay, but for what docs/erasure.md says of an erasure, and for what was over the
+    limits when their runs ended."""
+    over = any(line.gone for _, line, _ in refused.asked.bounded())
+    return "generation" in refused.features and (not refused.kept or over or "erasure" in refused.features)
 
 
 def _cut_off(refused: Refused) -> bool:

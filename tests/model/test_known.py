@@ -374,6 +374,39 @@ TAKEN_THEN_READ_AGAIN = history(
     SetPolicy("compact"),
     Backup(generation="whole"),
 )
+# A kept point has what the limits left of it when its run ended: a generation keeps no more of it.
+OVER_THE_LIMITS = history(
+    Settings("compact,delete", keep_runs=2, max_bytes=900, format="Avro"),
+    Write(),
+    Backup(),
+    Retain(),
+    Backup(generation="whole"),
+)
+# A late record that brokers had removed has no batch in formats of records: nothing tells that it was late.
+LATE_WITHOUT_BATCHES = history(
+    Settings("compact", format="Avro"),
+    Write(),
+    Backup(),
+    Write("ddcd", hours=48),
+    Clean(),
+    Write(),
+    Write(),
+    Backup(),
+)
+# A merge has put what a restore brings into one segment with what an erasure takes.
+MERGED_THEN_ERASED = history(
+    Settings("compact,delete", keep_runs=2),
+    Write("da"),
+    Backup(),
+    Backup(),
+    Backup(),
+    Restore(),
+    Write(commits=False),
+    Backup(segment=1),
+    Write(),
+    Backup(merges=3),
+    Erase("b"),
+)
 
 # What was erased of a branch is no erased record of the log that has its offsets now.
 ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), Erase(), CutOff(), Write(), Backup())
@@ -426,6 +459,9 @@ ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), 
         pytest.param(MERGED_AND_TOO_MUCH, id="merged_and_too_much"),
         pytest.param(OVERWRITTEN_THEN_ERASED, id="overwritten_then_erased"),
         pytest.param(TAKEN_THEN_READ_AGAIN, id="taken_then_read_again"),
+        pytest.param(OVER_THE_LIMITS, id="over_the_limits"),
+        pytest.param(LATE_WITHOUT_BATCHES, id="late_without_batches"),
+        pytest.param(MERGED_THEN_ERASED, id="merged_then_erased"),
         pytest.param(ERASED_THEN_CUT_OFF, id="erased_then_cut_off"),
     ],
 )
