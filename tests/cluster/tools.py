@@ -2,8 +2,8 @@
 CRDs of Strimzi.
 
 Each function returns a path and builds what is missing. Versions are pinned here, in `versions.py`, in
-`files/{kube,health,netpol}/go.mod` and, with hashes, in `files/programs.lock`. Java classes of our own, which brokers
-load, are in `files/java`.
+`files/{kube,health,netpol}/go.mod` and, with hashes, in `files/programs.lock`. Java classes of our own, which
+brokers load, are in `files/java`.
 """
 
 import re
@@ -77,6 +77,11 @@ def broker_classes() -> Path:
 
 def late_class_path() -> tuple[str, ...]:
     """The classes that a broker needs besides Kafka's jars for `dev.logkeep.bed.LateMetadata`."""
+    return (str(broker_classes()),)
+
+
+def policy_class_path() -> tuple[str, ...]:
+    """The classes that a broker needs besides Kafka's jars for `dev.logkeep.bed.OnlyDelete`."""
     return (str(broker_classes()),)
 
 

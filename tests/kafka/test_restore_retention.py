@@ -5,7 +5,7 @@ for: with brokers that look for such records twice a second.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import TargetUnsuitable
 from logkeep_engine.restore import run as restore_run
 from logkeep_engine.storage import open_uri
+from tests.cluster import tools
 from tests.cluster.kafka import STEADY, KafkaBroker
 from tests.data.topics import NO_RETENTION, Record, create_topic, produce, topic_names
 from tests.kafka.raw import eventually
@@ -42,6 +43,19 @@ def month_old(count: int = 300) -> list[Record]:
     """Records of thirty days ago, one a second."""
     begin = int(time.time() * 1000) - 30 * DAY
     return [Record(b"k%d" % number, b"v%d" % number, begin + 1000 * number) for number in range(count)]
+
+
+class OnlyDelete(KafkaBroker):
+    """A cluster whose topics must delete old records: it takes no other cleanup policy."""
+
+    def _class_path(self) -> Sequence[str]:
+        return tools.policy_class_path()
+
+
+@pytest.fixture(scope="module")
+def deleting_broker() -> Iterator[KafkaBroker]:
+    with OnlyDelete(overrides={**STEADY, "alter.config.policy.class.name": "dev.logkeep.bed.OnlyDelete"}) as broker:
+        yield broker
 
 
 def filled(broker: KafkaBroker, topic: str, root: Path, **config: str) -> None:
@@ -181,6 +195,41 @@ class TestDefaultsOfTheSource:
         assert topic_settings(kafka, f"{unique}-copy") == {"retention.ms": "-1"}
         time.sleep(CHECKS)
         assert len(committed(kafka, f"{unique}-copy")) == 300
+
+
+@pytest.mark.parametrize("policy", ["", "compact"])
+class TestRefusedCleanupPolicy:
+    """The topic stays with the policy that deletes. The brokers' default of a week would take its records of a month
+    ago, and so would the retention that it has had without effect."""
+
+    def test_a_topic_deletes_nothing_instead(
+        self, kafka: KafkaBroker, deleting_broker: KafkaBroker, unique: str, tmp_path: Path, policy: str
+    ) -> None:
+        filled(kafka, unique, tmp_path, **{"cleanup.policy": policy, "retention.ms": "1000", "flush.ms": "77"})
+        spec = spec_of(deleting_broker, tmp_path, None)
+        told = f"topic {unique}-copy: cleanup.policy={policy} could not be set: "
+        instead = "So that it still deletes nothing it has retention.ms=-1, retention.bytes=-1."
+        result = bring_back(spec)
+        (warning,) = result.warnings
+        assert warning.startswith(told)
+        assert "POLICY_VIOLATION" in warning or "must have cleanup.policy=delete" in warning
+        assert warning.endswith(instead)
+        found = topic_settings(deleting_broker, f"{unique}-copy")
+        assert found == {**HELD, "cleanup.policy": "delete", "flush.ms": "77"}
+        time.sleep(CHECKS)
+        assert len(committed(deleting_broker, f"{unique}-copy")) == 300
+
+    def test_its_release_deletes_nothing_either(
+        self, kafka: KafkaBroker, deleting_broker: KafkaBroker, unique: str, tmp_path: Path, policy: str
+    ) -> None:
+        root = tmp_path / "archive"
+        filled(kafka, unique, root, **{"cleanup.policy": policy, "retention.ms": "1000"})
+        spec = spec_of(deleting_broker, root, "Hold")
+        assert len(bring_back(spec).warnings) == 1
+        assert "Released" in released(spec, root)
+        assert topic_settings(deleting_broker, f"{unique}-copy") == {**HELD, "cleanup.policy": "delete"}
+        time.sleep(CHECKS)
+        assert len(committed(deleting_broker, f"{unique}-copy")) == 300
 
 
 def test_a_drill_says_what_a_restore_would_lose(kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ from logkeep_engine.restore.resuming import begun_run
 from logkeep_engine.restore.same import deletion_refused, transactional_id
 from logkeep_engine.restore.selection import shown
 from logkeep_engine.restore.targets import CreatedTopics
+from logkeep_engine.restore.topics import told_refused_key
 from logkeep_engine.restore.work import number_of, restore_task, with_task
 
 _OWN_OBJECTS = 8  # that a restore writes besides its offset maps
@@ -144,7 +145,7 @@ def _check_creation(
         (one,) = (item for item in whole if item.name == name)
         for key, value in sorted(one.configs.items()):
             for error in control.refused_topics([replace(one, configs={key: value})]).values():
-                warnings.append(f"topic {name}: {key}={value} could not be set: {error.message}")
+                warnings.append(told_refused_key(name, key, one.configs, error.message))
     return warnings
 
 

@@ -34,7 +34,13 @@ from logkeep_engine.errors import (
     StateAltered,
 )
 from logkeep_engine.kafka.effective import applied_topic_configs
-from logkeep_engine.log.cleanup import BROKER_RETENTION_KEYS, RETENTION_BYTES, RETENTION_MS, topic_defaults
+from logkeep_engine.log.cleanup import (
+    BROKER_RETENTION_KEYS,
+    RETENTION_BYTES,
+    RETENTION_MS,
+    is_deleted,
+    topic_defaults,
+)
 from logkeep_engine.restore.alive import refuse_alive
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.count import counted_ids
@@ -52,7 +58,7 @@ from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.selection import MAX_NAMES_SHOWN, shown
 from logkeep_engine.restore.state import ALTERED, HELD_NOTE, RESULT, RestoreState
 from logkeep_engine.restore.taking_over import RunClaim
-from logkeep_engine.restore.topics import HELD
+from logkeep_engine.restore.topics import HELD, own_configs
 from logkeep_engine.stored import reading
 
 Retention = Mapping[str, str | None]
@@ -198,8 +204,8 @@ def release(context: RestoreContext, *, dry_run: bool = False) -> list[ReleasedT
     """
     context, planned = _planned(context)
     target = topic_defaults(context.control.broker_configs(BROKER_RETENTION_KEYS))
-    wanted = _retentions(context, planned, target)
     own = context.control.topic_configs([topic.target for topic in planned.plan.topics])
+    wanted = _retentions(context, planned, target, own)
     outcomes, found = _outcomes(context, planned, own), []
     for topic in planned.plan.topics:
         outcome, retention = outcomes[topic.target], wanted[topic.target]
@@ -241,8 +247,11 @@ def _planned(context: RestoreContext) -> tuple[RestoreContext, Planned]:
     return context, RestorePlanner(context).load_claimed(found=done.earlier_run is not None)
 
 
-def _retentions(context: RestoreContext, planned: Planned, target: Mapping[str, str]) -> dict[str, Retention]:
-    """The retention that each topic gets. Raises SpecError if it cannot be known."""
+def _retentions(
+    context: RestoreContext, planned: Planned, target: Mapping[str, str], own: Mapping[str, Mapping[str, str]]
+) -> dict[str, Retention]:
+    """The retention that each topic gets. `own` are the configurations that were set on the topics themselves. Raises
+    SpecError if it cannot be known."""
     topics, wanted = planned.plan.topics, context.spec.topics.configs
     before = noted(context.state, [topic for topic in topics if not topic.created])
     source, unknown = source_defaults(context.archive, planned.archived, context.spec.point)
@@ -256,6 +265,9 @@ def _retentions(context: RestoreContext, planned: Planned, target: Mapping[str, 
             )
         is_new = topic.created
         found[topic.target] = released_configs(entry, wanted, source, target) if is_new else before[topic.target]
+        archived, there = own_configs(entry.configs, wanted), {**target, **own.get(topic.target, {})}
+        if is_new and not is_deleted(archived) and is_deleted(there):
+            found[topic.target] = HELD  # the cluster has not taken the policy that deletes nothing
     return found
 
 

@@ -16,7 +16,7 @@ from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.effective import applied_topic_configs
 from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.kafka.witnesses import Fate
-from logkeep_engine.log.cleanup import RETENTION_KEYS
+from logkeep_engine.log.cleanup import POLICY, RETENTION_KEYS
 from logkeep_engine.restore.keeping import RestoredTopic, TargetRetention, going
 from logkeep_engine.restore.plan import RestorePlan, TopicPlan
 from logkeep_engine.restore.replacing import delete_replaced
@@ -24,6 +24,8 @@ from logkeep_engine.restore.topics import (
     MARK_KEY,
     ending_configs,
     final_configs,
+    kept_instead,
+    told_refused_key,
     topic_facts,
     topic_segments,
     working_configs,
@@ -168,7 +170,7 @@ class CreatedTopics:
             try:
                 self._control.alter_topic_configs(topic.target, own, gone)
             except Refused:
-                refused = self._set_one_by_one(topic.target, own, gone)
+                own, gone, refused = self._set_one_by_one(topic.target, own, gone)
                 warnings += refused.values()
             changed = {**own, **dict.fromkeys(gone)}
             set_keys[topic.target] = {
@@ -176,18 +178,24 @@ class CreatedTopics:
             }
         return warnings, set_keys
 
-    def _set_one_by_one(self, name: str, own: Mapping[str, str], gone: Sequence[str]) -> dict[str, str]:
-        """Set as much as the cluster knows and allows of the topic's configuration; returns a warning for each key of
-        the rest.
+    def _set_one_by_one(
+        self, name: str, own: Mapping[str, str], gone: Sequence[str]
+    ) -> tuple[dict[str, str], list[str], dict[str, str]]:
+        """Set as much as the cluster knows and allows of the topic's configuration. Returns the keys that were set or
+        tried, those that were taken back to the default, and a warning for each key that could not be set.
         """
-        warnings = {}
-        for key, value in sorted(own.items(), key=lambda item: item[0] == MARK_KEY):
+        warnings: dict[str, str] = {}
+        wanted = dict(own)
+        # The policy comes first: whether the cluster takes it says which retention the topic needs.
+        for key in sorted(own, key=lambda key: (key == MARK_KEY, key != POLICY)):
             try:
-                self._control.alter_topic_configs(name, {key: value})
+                self._control.alter_topic_configs(name, {key: wanted[key]})
             except Refused as error:
-                warnings[key] = f"topic {name}: {key}={value} could not be set: {error.message}"
-        self._control.alter_topic_configs(name, {}, gone)
-        return warnings
+                warnings[key] = told_refused_key(name, key, own, error.message)
+                wanted |= kept_instead(key, own)
+        left = [key for key in gone if key not in wanted]
+        self._control.alter_topic_configs(name, {key: wanted[key] for key in wanted if key not in own}, left)
+        return wanted, left, warnings
 
     def _working(self, topic: TopicPlan) -> dict[str, str]:
         facts = topic_facts(topic_segments(self._state, self._state.topics[topic.topic_id]))

@@ -17,7 +17,7 @@ from logkeep_engine.contract.restored_topics import ConfigPolicy, RestoreTopics,
 from logkeep_engine.contract.spec import RestoreOffsets
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import TargetUnsuitable, TopicExists
-from logkeep_engine.log.cleanup import RETENTION_BYTES, RETENTION_MS, is_compacted
+from logkeep_engine.log.cleanup import POLICY, RETENTION_BYTES, RETENTION_MS, is_compacted, is_deleted
 from logkeep_engine.log.varints import INT64_MAX
 from logkeep_engine.restore.plan import NEEDS_PRODUCER_ID, NO_TASK, PartitionPlan, PointPlan, TopicPlan
 from logkeep_engine.restore.same import Extent, Extents
@@ -231,6 +231,22 @@ def ending_configs(source: Mapping[str, str], wanted: RestoreTopics) -> dict[str
 def final_configs(own: Mapping[str, str], working: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """The keys to set and to delete, to turn a topic with the working configuration into one with its own."""
     return dict(own), sorted(set(working) - set(own))
+
+
+def kept_instead(refused: str, own: Mapping[str, str]) -> Mapping[str, str]:
+    """The keys that a topic needs besides its own if the cluster does not take the key `refused` of them.
+
+    Without a policy that deletes nothing, such as the empty one of Kafka 4.2, the retention of the brokers, or one that
+    had no effect, would delete the topic's records.
+    """
+    return HELD if refused == POLICY and not is_deleted(own) else {}
+
+
+def told_refused_key(target: str, key: str, own: Mapping[str, str], why: str) -> str:
+    """The warning about a key of a topic's own configuration that the cluster does not take."""
+    instead = ", ".join(f"{name}={value}" for name, value in sorted(kept_instead(key, own).items(), reverse=True))
+    kept = f" So that it still deletes nothing it has {instead}." if instead else ""
+    return f"topic {target}: {key}={own[key]} could not be set: {why}{kept}"
 
 
 MIN_INSYNC, DEFAULT_REPLICAS = "min.insync.replicas", "default.replication.factor"
