@@ -158,7 +158,7 @@ PACKAGES: Mapping[str, Near] = {
                 "restore*",
                 "rights",
             ),
-            *_broker("round_trip_property", "verify_restored", "versions"),
+            *_broker("newer_features", "round_trip_property", "verify_restored", "versions"),
             *MODEL,
             *_simulated("append", "count", "empty_restores", "restore_state", "restores_again", "schedules"),
             "tests/ledger/*",

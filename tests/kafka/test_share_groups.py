@@ -38,27 +38,32 @@ def starts(broker: KafkaBroker, group: str) -> tuple[GroupPosition, ...]:
     return ControlPlane(KafkaConnection((broker.bootstrap,))).share_starts([group]).offsets
 
 
-@pytest.fixture(scope="module")
-def queue(sharing: KafkaBroker) -> str:
-    """A topic, and a share group of its name that has read in it and has no members any more."""
-    topic = "queue"
+def begin_to_share(broker: KafkaBroker, group: str, topic: str) -> None:
+    """Let a member of a share group read in the topic until the group has a start there, and leave."""
     records = [Record(None, b"x", 1_700_000_000_000)] * 5
-    create_topic(sharing.bootstrap, topic, config=NO_RETENTION)
-    produce(sharing.bootstrap, topic, records)
-    consumer = ("org.apache.kafka.tools.consumer.ConsoleShareConsumer", "--bootstrap-server", sharing.bootstrap)
-    command = [*sharing._java("WARN"), *consumer, "--topic", topic, "--group", topic]
+    produce(broker.bootstrap, topic, records)
+    consumer = ("org.apache.kafka.tools.consumer.ConsoleShareConsumer", "--bootstrap-server", broker.bootstrap)
+    command = [*broker._java("WARN"), *consumer, "--topic", topic, "--group", group]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as member:
         try:
 
             def has_begun() -> bool:  # with the first record that is read
-                produce(sharing.bootstrap, topic, records)
-                return bool(starts(sharing, topic))
+                produce(broker.bootstrap, topic, records)
+                return bool(starts(broker, group))
 
             wait_until(has_begun, 120, "the share group to begin")
         finally:
             member.terminate()
-    control = ControlPlane(KafkaConnection((sharing.bootstrap,)))
-    wait_until(lambda: not control.listed_groups()[topic].has_members, 120, "the member to leave")
+    control = ControlPlane(KafkaConnection((broker.bootstrap,)))
+    wait_until(lambda: not control.listed_groups()[group].has_members, 120, "the member to leave")
+
+
+@pytest.fixture(scope="module")
+def queue(sharing: KafkaBroker) -> str:
+    """A topic, and a share group of its name that has read in it and has no members any more."""
+    topic = "queue"
+    create_topic(sharing.bootstrap, topic, config=NO_RETENTION)
+    begin_to_share(sharing, topic, topic)
     return topic
 
 
