@@ -113,7 +113,7 @@ class SetPolicy(Pasted):
     topic: int = 0
 
     def on(self, world: World) -> None:
-        world.topic(self.topic).set_policy(self.policy)
+        world.topic(self.topic).policy = self.policy
 
 
 @dataclass(frozen=True, repr=False)

@@ -129,8 +129,12 @@ def _wrong_keys(
         if had == rec or ((line.cut or line.shorn) and had == there.get(name)):
             continue
         last = max((rec for rec in written if rec.key == name), key=offset_of, default=None)
+        if line.shorn and last is not None and last.offset not in line.read:
+            continue  # what had overwritten it was lost, and no run has seen that
         if last is not None and last.offset in gone | line.lost:
             continue
+        if last is not None and last.offset not in line.read and any(at > last.offset for at in gone):
+            continue  # it was gone before limits took what is behind it, and the archive says that it has nothing there
         if bounds.since is not None and last is not None and _may_be_earlier(line, last, bounds.since):
             continue
         if bounds.before is not None and last is not None and _left_no_trace(line, last, bounds.before, has_batches):

@@ -131,7 +131,8 @@ class Log:
 class Line:
     """The records that runs have read of a log, and the log's own history, below `end`. `log` is all that a consumer of
     the log would have seen at the last run. `marks` are places and times of the batches, markers included. `gone` are
-    offsets that retention has taken by its rules, `lost` those that were gone from the cluster before any run came."""
+    offsets that retention has taken by its rules, `lost` those that were gone from the cluster before any run came,
+    `replaced` those that were gone when the log was read again."""
 
     end: int = 0
     read: dict[int, Rec] = field(default_factory=dict)
@@ -140,6 +141,7 @@ class Line:
     marks: dict[int, int] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
     lost: set[int] = field(default_factory=set)
+    replaced: set[int] = field(default_factory=set)
     cut: bool = False
     shorn: bool = False  # the cluster had lost the end of the log before: what it had overwritten is in no archive
 
@@ -151,6 +153,12 @@ class Line:
         self.end = max(self.end, end)
         marks = [batch for batch in log.batches if batch.marker and start <= batch.base < end and not log.plain]
         self.marks |= {batch.base: batch.time for batch in marks}
+
+    def read_again(self, log: Log) -> None:
+        """Note that what the log has now takes the place of all that was read: also of what limits had taken."""
+        there = {rec.offset for rec in log.records()} | {batch.base for batch in log.batches if batch.marker}
+        self.gone.clear()
+        self.replaced = {at for at in self.read.keys() | self.marks.keys() if at not in there}
 
     def stand(self, log: Log, end: int) -> None:
         """Note what the log is at the end of a run."""
@@ -168,6 +176,7 @@ class Line:
             marks={at: time for at, time in self.marks.items() if at < offset},
             gone={at for at in self.gone if at < offset},
             lost={at for at in self.lost if at < offset},
+            replaced={at for at in self.replaced if at < offset},
             cut=True,
         )
 
@@ -189,6 +198,7 @@ class Line:
             marks=dict(self.marks),
             gone=set(self.gone),
             lost=set(self.lost),
+            replaced=set(self.replaced),
         )
 
     def forget(self, key: bytes) -> None:
@@ -206,7 +216,8 @@ class Line:
     def first_since(self, moment: int) -> int | None:
         """The first offset with a record or a marker of a time or later that is there still."""
         times = self.marks | {at: rec.time for at, rec in self.read.items()}
-        return min((at for at, time in times.items() if time >= moment and at not in self.gone), default=None)
+        there = ((at, time) for at, time in times.items() if at not in self.gone | self.replaced)
+        return min((at for at, time in there if time >= moment), default=None)
 
 
 @dataclass(frozen=True)
@@ -277,7 +288,8 @@ class Reference:
     positions: dict[str, Positions] = field(default_factory=dict)
     """The positions that the point of a run has."""
     held: str = ""
-    erased: dict[Key, set[int]] = field(default_factory=dict)
+    erased: dict[Key, dict[int, int]] = field(default_factory=dict)
+    """The offsets that were erased, each with the last one of its key."""
     taken: dict[Key, set[int]] = field(default_factory=dict)
     """All offsets that retention has taken so far, of whatever line."""
     horizons: dict[Key, Horizon] = field(default_factory=dict)
@@ -290,7 +302,7 @@ class Reference:
         """Go on with a partition from an offset on; the old end is a branch."""
         self.branches.setdefault(branch_id, {})[key] = self.line(key).copy()
         self.lines[key] = self.line(key).below(offset)
-        self.erased[key] = {at for at in self.erased.get(key, ()) if at < offset}
+        self.erased[key] = {at: last for at, last in self.erased.get(key, {}).items() if at < offset}
 
     def ended(self, run_id: str, time: int, positions: Positions, *, succeeded: bool) -> None:
         """Note that a run has ended so that restores see what it has left. One that failed has the positions of the
@@ -340,7 +352,7 @@ class Reference:
         for where, line in self.seen.items():
             if where[0] in topic_ids:
                 told = [at for at, rec in line.read.items() if rec.key == key and rec.told]
-                self.erased.setdefault(where, set()).update(told)
+                self.erased.setdefault(where, {}).update(dict.fromkeys(told, max(told, default=-1)))
         for where, log in self.logs.items():
             if where[0] in topic_ids:
                 log.forget(key)

@@ -89,7 +89,9 @@ def _before_exact(refused: Refused) -> bool:
         times = [rec.time for at, rec in (line.read | line.written).items() if at < exact]
         times += [time for at, time in line.marks.items() if at < exact]
         end = line.end if bounds.end is None else bounds.end
-        if end < exact or (bounds.before is not None and max(times, default=-1) >= bounds.before):
+        # The catalog has the times of what was erased still.
+        late = "erasure" in refused.features or max(times, default=-1) >= (bounds.before or 0)
+        if end < exact or (bounds.before is not None and late):
             return True
     return False
 
@@ -130,6 +132,7 @@ REFUSALS = (
     Refusal("InvalidSpec", "is gone since generation", "generation gone", _replaced),
     Refusal("InvalidSpec", "no point of it is exact", "exact nowhere", _cut_off),
     Refusal("SegmentsRemoved", "Retention has removed", "segments removed", _gone),
+    Refusal("SegmentsRemoved", "it is unknown which incarnation has records", "incarnation unknown", _gone),
     Refusal("ArchiveMismatch", "an erasure has taken records of what it restores", "erased since", _erased),
     Refusal("NoTopicMatches", "", "no records", _nothing),
 )

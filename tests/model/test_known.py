@@ -407,6 +407,97 @@ MERGED_THEN_ERASED = history(
     Backup(merges=3),
     Erase("b"),
 )
+# A snapshot is made of the last one and of the log after it, also where a merge lies across the end of that one.
+SNAPSHOT_AFTER_A_MERGE = history(
+    Settings("compact"), Write(), Backup(snapshots=True), Write(), Backup(merges=2), Write("b"), Backup(snapshots=True)
+)
+# A time is that of a record which is there since the log was read again: nothing tells of others.
+READ_AGAIN_AND_LATE = history(
+    Settings("compact", format="Records"),
+    Write(),
+    Write("bcA", hours=1),
+    Backup(),
+    Clean(),
+    Backup(generation="whole"),
+)
+# What was overwritten before an erasure is not asked for after it.
+OVERWRITTEN_AND_COMPACTED = history(
+    Settings("compact", keep_runs=1),
+    Write(),
+    Write(),
+    Backup(snapshots=True, retains=True),
+    Write(),
+    Erase(),
+    Backup(snapshots=True, retains=True),
+)
+# Which incarnation a restore has begun to bring is unknown once retention has deleted what it had.
+DELETED_AND_RECREATED = history(
+    Settings("compact,delete", max_bytes=400),
+    Write(),
+    Backup(),
+    Recreate(),
+    Write(commits=False),
+    Backup(end="Failed"),
+    Restore(),
+    Write(commits=True),
+    Backup(retains=True),
+)
+# A log that was cut off below a snapshot is read again where retention has removed it, also if it is not compacted now.
+CUT_OFF_BELOW_A_SNAPSHOT = history(
+    Settings("compact", max_bytes=400),
+    Write("aab"),
+    Write(commits=False),
+    Backup(snapshots=True, retains=True),
+    SetPolicy("delete"),
+    CutOff(),
+    Backup(),
+)
+# What was compacted before any run came, of a topic that was not compacted then, is unknown.
+COMPACTED_BEFORE_ANY_BACKUP = history(Settings("compact,delete"), Write("cc"), Clean(), SetPolicy("delete"), Backup())
+# Of what had been compacted before the first backup nothing is told where limits have taken the rest.
+COMPACTED_AND_TAKEN = history(
+    Settings("compact,delete", max_bytes=900, format="Avro"), Write("bdcb"), Clean(), Backup(retains=True)
+)
+# A snapshot stands for the log of the run before it, too, which a hold keeps, also once the log was read again.
+HELD_BEFORE_A_SNAPSHOT = history(
+    Settings("compact", keep_runs=2),
+    Write(),
+    Backup(),
+    Backup(snapshots=True, retains=True),
+    HoldRun(),
+    Write(),
+    Backup(generation="whole"),
+    Backup(retains=True),
+)
+# The same, and the log as it was read again has a snapshot: that is none of the run before.
+HELD_AND_A_FLOOR = history(
+    Settings("compact", keep_runs=2),
+    Write(),
+    Backup(),
+    Backup(snapshots=True, retains=True),
+    HoldRun(),
+    Write(),
+    Backup(snapshots=True, generation="whole"),
+    Backup(retains=True),
+)
+# A broker has lost a record that had overwritten others, which are in no archive: older ones take their place.
+CUT_OFF_AFTER_CLEANING = history(
+    Settings("compact,delete"), Write(), Backup(), Write(), Write("B"), Clean(), CutOff(), Backup()
+)
+# The catalog has the times of what was erased: points before them may be refused for its sake.
+ERASED_BEFORE_A_TIME = history(
+    Settings("compact"),
+    Write(commits=True),
+    Write("aAac"),
+    Backup(segment=1, merges=2),
+    Erase("c"),
+    Backup(),
+    Erase(),
+    Wait(),
+    SetPolicy("compact,delete"),
+    CutOff(),
+    Backup(),
+)
 
 # What was erased of a branch is no erased record of the log that has its offsets now.
 ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), Erase(), CutOff(), Write(), Backup())
@@ -462,6 +553,17 @@ ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), 
         pytest.param(OVER_THE_LIMITS, id="over_the_limits"),
         pytest.param(LATE_WITHOUT_BATCHES, id="late_without_batches"),
         pytest.param(MERGED_THEN_ERASED, id="merged_then_erased"),
+        pytest.param(SNAPSHOT_AFTER_A_MERGE, id="snapshot_after_a_merge"),
+        pytest.param(READ_AGAIN_AND_LATE, id="read_again_and_late"),
+        pytest.param(OVERWRITTEN_AND_COMPACTED, id="overwritten_and_compacted"),
+        pytest.param(DELETED_AND_RECREATED, id="deleted_and_recreated"),
+        pytest.param(CUT_OFF_BELOW_A_SNAPSHOT, id="cut_off_below_a_snapshot"),
+        pytest.param(COMPACTED_BEFORE_ANY_BACKUP, id="compacted_before_any_backup"),
+        pytest.param(COMPACTED_AND_TAKEN, id="compacted_and_taken"),
+        pytest.param(HELD_BEFORE_A_SNAPSHOT, id="held_before_a_snapshot"),
+        pytest.param(HELD_AND_A_FLOOR, id="held_and_a_floor"),
+        pytest.param(CUT_OFF_AFTER_CLEANING, id="cut_off_after_cleaning"),
+        pytest.param(ERASED_BEFORE_A_TIME, id="erased_before_a_time"),
         pytest.param(ERASED_THEN_CUT_OFF, id="erased_then_cut_off"),
     ],
 )

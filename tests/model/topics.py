@@ -13,7 +13,7 @@ NAMES = tuple(_LETTERS)
 
 @dataclass
 class Topic:
-    """A topic as the cluster has it. `policies` are all that it has had, `features` what has happened to it in the
+    """A topic as the cluster has it. `policies` are all that runs have seen, `features` what has happened to it in the
     archive, by which refusals are judged."""
 
     name: str
@@ -22,9 +22,6 @@ class Topic:
     partitions: int = 1
     policies: set[str] = field(default_factory=set)
     features: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.policies.add(self.policy)
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -36,6 +33,11 @@ class Topic:
         """The id of the newest incarnation."""
         return self.ids[self.incarnation]
 
+    def seen(self) -> TopicEntry:
+        """The topic as a run sees it, and the archive knows it."""
+        self.policies.add(self.policy)
+        return self.entry
+
     @property
     def entry(self) -> TopicEntry:
         """The topic as the archive knows it."""
@@ -46,11 +48,6 @@ class Topic:
     def has_states(self) -> bool:
         """Whether its last values count, since it was compacted once, and not each of its records."""
         return self.policies != {"delete"}
-
-    def set_policy(self, policy: str) -> None:
-        """Give it another cleanup.policy."""
-        self.policy = policy
-        self.policies.add(policy)
 
     def had(self) -> set[str]:
         """The things that have happened to it."""

@@ -303,7 +303,7 @@ class World:
             self.receipts.clear()
 
     def _archive(self, writer: Writer, asked: Any, pending: list[tuple[Key, int, int]]) -> None:
-        writer.commit(topics=[topic.entry for topic in self.topics])
+        writer.commit(topics=[topic.seen() for topic in self.topics])
         for topic, key, log in self.logs():
             self._branch(writer, key)
             again, generation = self._generation(writer, topic, key, log, asked)
@@ -376,7 +376,7 @@ class World:
                 self._tail(writer, key, log, asked, pending)
                 self._commit(writer)
             writer.change_generations([activation(writer.state, key)])
-            self.reference.line(key).gone.clear()  # it has read again what limits had taken
+            self.reference.line(key).read_again(log)
 
     def _care(self, writer: Writer, asked: Any) -> None:
         if asked.snapshots and self.settings.has_batches:

@@ -56,10 +56,10 @@ class GenerationPolicy:
         if fork is not None:
             if known.passive is not None:  # the commit of the fork drops it
                 changes.append(GenerationChange(*key, known.passive.number, GenerationStep.DROP))
-            if compacted and whole:
+            if (compacted or state.topics[key[0]].was_compacted) and whole:
                 changes += self._after_fork(state, key, log_start, fork)
             return changes
-        wanted = (self.cycle is not None or known.due) and compacted and whole
+        wanted = ((self.cycle is not None and compacted) or known.due) and whole
         passive = known.passive
         if passive is not None:
             if wanted and all(start >= log_start for start, _ in unread(state, key, passive)):

@@ -127,8 +127,7 @@ def due(state: ArchiveState, limits: Snapshots, notes: list[str]) -> Iterator[Co
             continue
         last = snapshot_of(state, key)
         entries = state.segments[key]
-        first = 0 if last is None else entries.position(last.end)
-        dirty = entries.from_number(first)
+        dirty = entries if last is None else entries.since(last.end)  # a merge may lie across the end
         size = dirty.sums()[1]
         whole = size + (0 if last is None else last.parts(key).sums()[1])
         if size < limits.max_record_bytes_int or size < limits.min_cleanable_ratio * whole or not size:

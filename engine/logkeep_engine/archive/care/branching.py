@@ -35,9 +35,9 @@ def branch_off(writer: Writer, forks: Iterable[Fork]) -> None:
 
 
 def _due(state: ArchiveState, forks: Iterable[Fork]) -> Iterator[GenerationChange]:
-    """The generations that are due since what is left of a compacted log is not exact."""
+    """The generations that are due since what is left of a log that is compacted, or was, is not exact."""
     for fork in forks:
         key = (fork.topic_id, fork.partition)
         number = generation_of(state, key).number
-        if number and state.topics[fork.topic_id].is_compacted and not is_exact_below(state, key, fork.offset):
+        if number and state.topics[fork.topic_id].was_compacted and not is_exact_below(state, key, fork.offset):
             yield GenerationChange(*key, number, GenerationStep.DUE)

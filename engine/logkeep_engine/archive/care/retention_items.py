@@ -100,8 +100,11 @@ class PartitionLines:
         if not before:
             return False
         rows = (entry for line in self.held for entry in PackedSegments(self.key, line.held.rows))
-        parts = (item.parts(self.key)[0] for line in self.held for item in line.held.snapshots)
-        return any(entry.archived_first <= self.epochs[before - 1] for entry in (*rows, *parts))
+        return any(entry.archived_first <= self.epochs[before - 1] for entry in rows) or any(
+            self._first_with(number, item) < before
+            for number, line in enumerate(self.held)
+            for item in line.held.snapshots
+        )
 
     def serves_all(self, line: int, item: HeldSnapshot) -> bool:
         """Whether a snapshot is one of all lines in use."""
@@ -129,13 +132,22 @@ class PartitionLines:
                     )
                     made, last = entry.archived_first, entry.archived_last
                     newest = archived.of(last) if entry.times.max_timestamp < 0 else entry.times.max_timestamp
-                    yield self._item(number, entry.base_offset, object_bytes(entry), newest, made, until, entry)
+                    first = bisect_left(self.epochs, made)
+                    yield self._item(number, entry.base_offset, object_bytes(entry), newest, first, until, entry)
             for item in line.held.snapshots:
                 if self.take_snapshot(number, item):
                     until = self._until(self.lines.agree(number, later) >= item.end for later in range(len(self.held)))
                     parts = item.parts(self.key)
-                    made = parts[0].archived_first
-                    yield self._item(number, item.end, sum(map(object_bytes, parts)), archived.of(made), made, until)
+                    time, size = archived.of(parts[0].archived_first), sum(map(object_bytes, parts))
+                    yield self._item(number, item.end, size, time, self._first_with(number, item), until)
+
+    def _first_with(self, number: int, item: HeldSnapshot) -> int:
+        """The index of the first kept point that may begin with a snapshot: one may be older than that, if the log
+        ended there already. What is left of the log tells."""
+        below = (
+            entry for entry in PackedSegments(self.key, self.held[number].held.rows) if entry.base_offset < item.end
+        )
+        return max([self.first_point(number), *(bisect_left(self.epochs, entry.archived_first) for entry in below)])
 
     def _until(self, has: Iterable[bool]) -> int:
         """The index after the last kept point that has something, by whether each line has it."""
@@ -143,7 +155,7 @@ class PartitionLines:
         return bisect_left(self.epochs, self.held[last + 1].epoch) if last + 1 < len(self.held) else len(self.epochs)
 
     def _item(
-        self, line: int, offset: int, size: int, time: int, made: int, until: int, entry: SegmentEntry | None = None
+        self, line: int, offset: int, size: int, time: int, first: int, until: int, entry: SegmentEntry | None = None
     ) -> Item:
         return Item(
             time,
@@ -152,7 +164,7 @@ class PartitionLines:
             size,
             time,
             line,
-            bisect_left(self.epochs, made),
+            first,
             until,
             until,
             entry is None,

@@ -387,10 +387,14 @@ class PackedSegments(_Rows):
         """The packed rows of the segments from number `start` on, up to number `end`."""
         return bytes(self._rows[start * ROW_BYTES : end * ROW_BYTES])
 
-    def from_number(self, number: int) -> PackedSegments:
-        """The segments from a number on."""
-        cuts = {at - number: cut for at, cut in self._cuts.items() if at >= number}
-        return PackedSegments(self._partition, self._rows[number * ROW_BYTES :], cuts)
+    def since(self, offset: int) -> PackedSegments:
+        """The segments from an offset on. Of one that lies across it, the part from there on."""
+        first = self.position(offset)
+        cuts = {at - first: cut for at, cut in self._cuts.items() if at >= first}
+        if first and (end := self.span(first - 1)[1]) > offset:
+            first -= 1
+            cuts = {0: (offset, end), **{at + 1: cut for at, cut in cuts.items()}}
+        return PackedSegments(self._partition, self._rows[first * ROW_BYTES :], cuts)
 
     def position(self, offset: int) -> int:
         """The number of segments with a base offset below `offset`."""
