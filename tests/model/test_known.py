@@ -498,6 +498,17 @@ ERASED_BEFORE_A_TIME = history(
     CutOff(),
     Backup(),
 )
+# What a killed run has archived after a cut-off is no end of the log before.
+CUT_OFF_BEFORE_ITS_END = history(
+    Settings("compact"),
+    Backup(),
+    Write(),
+    Write(),
+    CutOff(),
+    Write(),
+    Backup(pieces=2, backwards=True, dies=4),
+    Backup(),
+)
 
 # What was erased of a branch is no erased record of the log that has its offsets now.
 ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), Erase(), CutOff(), Write(), Backup())
@@ -564,6 +575,7 @@ ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), 
         pytest.param(HELD_AND_A_FLOOR, id="held_and_a_floor"),
         pytest.param(CUT_OFF_AFTER_CLEANING, id="cut_off_after_cleaning"),
         pytest.param(ERASED_BEFORE_A_TIME, id="erased_before_a_time"),
+        pytest.param(CUT_OFF_BEFORE_ITS_END, id="cut_off_before_its_end"),
         pytest.param(ERASED_THEN_CUT_OFF, id="erased_then_cut_off"),
     ],
 )

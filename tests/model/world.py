@@ -445,6 +445,8 @@ class World:
         for key, low, high in pending:
             if not state.uncovered(*key, low, high):
                 self.reference.line(key).take(self.reference.logs[key], low, high)
+                if high > self.forks.get(key, high):  # the archive has of the log as it is now
+                    del self.forks[key]
 
     # ---- care
 
