@@ -147,3 +147,16 @@ def test_a_segment_is_found_without_looking_at_all_of_its_partition() -> None:
     rows = b"".join(pack(entry(base, base + 1)) for base in range(4096))
     assert _Counting((ID, 0), rows).position(4000) == 4000
     assert _Counting.looked <= 13
+
+
+def test_a_segment_across_an_offset_is_cut_there() -> None:
+    table = SegmentTable()
+    for base in (0, 10, 20):
+        table.add(entry(base, base + 10))
+    (key,) = table
+    spans = [
+        [(item.base_offset, item.next_offset) for item in table[key].since(offset)] for offset in (0, 10, 15, 30, 99)
+    ]
+    assert spans == [[(0, 10), (10, 20), (20, 30)], [(10, 20), (20, 30)], [(15, 20), (20, 30)], [], []]
+    assert [item.next_offset for item in table[key].since(15).since(17)] == [20, 30], "and once more"
+    assert table[key].since(15).since(17)[0].base_offset == 17
