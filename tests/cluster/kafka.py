@@ -11,7 +11,7 @@ from functools import cache as once
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -221,6 +221,19 @@ def new_id() -> str:
 def write_properties(path: Path, settings: Mapping[str, str]) -> None:
     """Server properties, as Kafka reads them."""
     path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+
+
+class Brokers(Protocol):
+    """A cluster, as far as clients see it."""
+
+    @property
+    def cluster_id(self) -> str: ...
+
+    @property
+    def bootstrap(self) -> str: ...
+
+    @property
+    def addresses(self) -> list[str]: ...
 
 
 class KafkaBroker:

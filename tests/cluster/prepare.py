@@ -50,6 +50,7 @@ def _go_programs() -> None:
     tools.versitygw()
     tools.helm()
     tools.health()
+    tools.kfake()
     if system.is_root():
         tools.netpol()
 

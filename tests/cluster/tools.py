@@ -2,7 +2,7 @@
 CRDs of Strimzi.
 
 Each function returns a path and builds what is missing. Versions are pinned here, in `versions.py`, in
-`files/{kube,health,netpol}/go.mod` and, with hashes, in `files/programs.lock`. Java classes of our own, which
+`files/{kube,health,netpol,kfake}/go.mod` and, with hashes, in `files/programs.lock`. Java classes of our own, which
 brokers load, are in `files/java`.
 """
 
@@ -214,6 +214,12 @@ def health() -> Path:
 def netpol() -> Path:
     """The program that makes NetworkPolicies hold on a node, see `files/netpol/main.go`."""
     return _go_build("netpol")
+
+
+@once
+def kfake() -> Path:
+    """The program that serves brokers of another implementation of Kafka's protocol, see `files/kfake/main.go`."""
+    return _go_build("kfake")
 
 
 def _go_build(name: str) -> Path:

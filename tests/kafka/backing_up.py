@@ -32,8 +32,9 @@ from logkeep_engine.spark.nursery import Nursery
 from logkeep_engine.spark.runner import SparkRunner
 from logkeep_engine.storage import Storage, open_storage
 from logkeep_engine.tasks import TaskRunner
-from tests.cluster.kafka import KafkaBroker
+from tests.cluster.kafka import Brokers, KafkaBroker
 from tests.cluster.kafka_cluster import KafkaCluster
+from tests.cluster.kfake import Kfake
 from tests.cluster.process import wait_until
 from tests.data.topics import commit_positions, create_topic, end_transaction, wait_until_led
 from tests.kafka.archived_files import ArchivedFile
@@ -64,7 +65,7 @@ MOST_UNANSWERED = 100_000
 class Topics:
     """Makes and fills topics of one broker or of a cluster (whose replicas `KafkaCluster.create_topic` places)."""
 
-    def __init__(self, broker: KafkaBroker | KafkaCluster) -> None:
+    def __init__(self, broker: Brokers) -> None:
         self.broker = broker
         self.admin = AdminClient({"bootstrap.servers": broker.bootstrap})
 
@@ -84,7 +85,10 @@ class Topics:
         )
         self.produce(name, numbers(12_000, 200), key=lambda number: b"%d" % (number % 50 or number), batch=20)
         self.produce(name, numbers(10), key=lambda number: b"last %d" % number)
-        self._single().wait_until_cleaned(name)
+        if isinstance(self.broker, Kfake):
+            self.broker.wait_until_cleaned(name)
+        else:
+            self._single().wait_until_cleaned(name)
 
     def delete(self, name: str) -> None:
         self.admin.delete_topics([name])[name].result(30)
@@ -202,7 +206,7 @@ class Backups:
     lane in which no test wants one does not start it.
     """
 
-    broker: KafkaBroker | KafkaCluster
+    broker: Brokers
     storage_spec: Mapping[str, Any]
     context: Callable[[], SparkContext] | None = None
     environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))

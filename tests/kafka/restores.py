@@ -24,7 +24,7 @@ from logkeep_engine.report import Reporter
 from logkeep_engine.restore.offset_map import OffsetMap, read_offset_map
 from logkeep_engine.restore.run import restore
 from logkeep_engine.tasks import TaskContext, TaskRunner
-from tests.cluster.kafka import KafkaBroker
+from tests.cluster.kafka import Brokers, KafkaBroker
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.data.compare import read_all_committed, read_committed
 from tests.data.topics import end_transaction
@@ -90,7 +90,7 @@ class AtOnce(ThreadRunner):
         super().perform(job)
 
 
-def backup_spec(broker: KafkaBroker | KafkaCluster, root: Path, *topics: str, **more: Any) -> dict[str, Any]:
+def backup_spec(broker: Brokers, root: Path, *topics: str, **more: Any) -> dict[str, Any]:
     return {
         "cluster": {"bootstrapServers": broker.addresses},
         "topics": {"include": list(topics)},
@@ -99,9 +99,7 @@ def backup_spec(broker: KafkaBroker | KafkaCluster, root: Path, *topics: str, **
     }
 
 
-def restore_spec(
-    broker: KafkaBroker | KafkaCluster, root: Path, *, suffix: str = "-copy", **more: Any
-) -> dict[str, Any]:
+def restore_spec(broker: Brokers, root: Path, *, suffix: str = "-copy", **more: Any) -> dict[str, Any]:
     """Every topic comes back with `suffix` behind its name."""
     return {
         "cluster": {"bootstrapServers": broker.addresses},
@@ -125,7 +123,7 @@ class Archived:
         """Copy the archive, which tests of a module share, into the folder."""
         return cls(cluster, topic, Path(shutil.copytree(archive, root)), f"{topic}-{secrets.token_hex(3)}")
 
-    def spec(self, broker: KafkaBroker | KafkaCluster | None = None, **more: Any) -> dict[str, Any]:
+    def spec(self, broker: Brokers | None = None, **more: Any) -> dict[str, Any]:
         """The restore of the topic as `copy`, into its cluster or another one."""
         return restore_spec(broker or self.cluster, self.root, suffix=self.copy.removeprefix(self.topic), **more)
 
@@ -191,14 +189,12 @@ def seen(message: Message) -> Seen:
     return (offset, message.key(), message.value(), tuple(headers), message.timestamp()[1])  # type: ignore[arg-type]
 
 
-def committed(broker: KafkaBroker | KafkaCluster, topic: str, partition: int = 0) -> list[Seen]:
+def committed(broker: Brokers, topic: str, partition: int = 0) -> list[Seen]:
     """The records that a committed consumer sees."""
     return [seen(message) for message in read_committed(broker.bootstrap, topic, partition)]
 
 
-def all_committed(
-    broker: KafkaBroker | KafkaCluster, partitions: Mapping[str, int]
-) -> dict[tuple[str, int], list[Seen]]:
+def all_committed(broker: Brokers, partitions: Mapping[str, int]) -> dict[tuple[str, int], list[Seen]]:
     """The same of all partitions of topics, of which it is told how many each has, with one consumer."""
     found: dict[tuple[str, int], list[Seen]] = {
         (topic, number): [] for topic, count in partitions.items() for number in range(count)
@@ -212,12 +208,12 @@ def without_offsets(records: Sequence[Seen]) -> list[tuple[Any, ...]]:
     return [record[1:] for record in records]
 
 
-def topic_settings(broker: KafkaBroker | KafkaCluster, topic: str) -> dict[str, str]:
+def topic_settings(broker: Brokers, topic: str) -> dict[str, str]:
     """The settings of the topic itself."""
     return settings_of_topics(broker, [topic])[topic]
 
 
-def settings_of_topics(broker: KafkaBroker | KafkaCluster, topics: Collection[str]) -> dict[str, dict[str, str]]:
+def settings_of_topics(broker: Brokers, topics: Collection[str]) -> dict[str, dict[str, str]]:
     """The settings of each topic itself. There may be none."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
@@ -229,7 +225,7 @@ def settings_of_topics(broker: KafkaBroker | KafkaCluster, topics: Collection[st
     }
 
 
-def transactions(broker: KafkaBroker | KafkaCluster, topic: str, sizes: Sequence[int], *, partition: int = 0) -> None:
+def transactions(broker: Brokers, topic: str, sizes: Sequence[int], *, partition: int = 0) -> None:
     """One transaction for each size, numbered values; those with a negative size are aborted."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"{topic}-{partition}"})
     producer.init_transactions(60)

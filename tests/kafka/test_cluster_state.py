@@ -15,7 +15,7 @@ from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.resource_configs import CLIENT_METRICS, GROUP, ResourceConfig
 from logkeep_engine.kafka.user_requests import Acl, Quota
 from logkeep_engine.storage import open_uri
-from tests.cluster.kafka import KafkaBroker
+from tests.cluster.kafka import Brokers, KafkaBroker
 from tests.data.topics import Record, create_topic, produce
 from tests.kafka.raw import eventually
 from tests.kafka.restores import back_up, backup_spec
@@ -27,7 +27,7 @@ OF_ALICE = Quota((("user", "alice"), ("client-id", None)), "producer_byte_rate",
 OF_ALL = Quota((("user", None),), "request_percentage", 62.5)
 
 
-def control_plane(broker: KafkaBroker) -> ControlPlane:
+def control_plane(broker: Brokers) -> ControlPlane:
     return ControlPlane(KafkaConnection((broker.bootstrap,)))
 
 

@@ -14,7 +14,7 @@ from logkeep_engine.contract.run import RunResult
 from logkeep_engine.kafka.resource_configs import GROUP, ResourceConfig
 from logkeep_engine.kafka.user_requests import Acl
 from tests.cluster import versions
-from tests.cluster.kafka import KafkaBroker
+from tests.cluster.kafka import Brokers, KafkaBroker
 from tests.cluster.process import wait_until
 from tests.cluster.streams import counting
 from tests.data.topics import NO_RETENTION, Record, commit_positions, create_topic, produce
@@ -52,7 +52,7 @@ class Old:
         return [text for text in self.result.warnings if all(word in text for word in words)]
 
 
-def everything(broker: KafkaBroker, root: Path, **more: Any) -> dict[str, Any]:
+def everything(broker: Brokers, root: Path, **more: Any) -> dict[str, Any]:
     return {
         "cluster": {"bootstrapServers": broker.addresses},
         "source": {"storage": {"uri": root.as_uri()}},

@@ -17,7 +17,7 @@ from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.errors import NothingToRestore, SpecError
 from logkeep_engine.restore import outside
 from tests import examples
-from tests.cluster.kafka import KafkaBroker
+from tests.cluster.kafka import Brokers, KafkaBroker
 from tests.data.topics import (
     NO_RETENTION,
     Record,
@@ -57,7 +57,7 @@ def disordered(count: int, *, start: int = 0, partition: int = 0, seed: int = 1)
         yield Record(b"k%d" % number, b"v%d" % number, NOON + 1000 * number + wrong, partition=partition)
 
 
-def offset_for(kafka: KafkaBroker, topic: str, partition: int, time: int) -> int:
+def offset_for(kafka: Brokers, topic: str, partition: int, time: int) -> int:
     """The offset that the broker itself finds for a time; -1 if there is none."""
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "nobody"})
     try:

@@ -27,7 +27,7 @@ from logkeep_engine.archive.catalog.facts import GroupEntry
 from logkeep_engine.contract import names
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import BrokerRefused, SpecError
-from tests.cluster.kafka import STEADY, KafkaBroker
+from tests.cluster.kafka import STEADY, Brokers, KafkaBroker
 from tests.data.topics import NO_RETENTION, Record, commit_positions, create_topic, produce, topic_names
 from tests.kafka.raw import eventually
 from tests.kafka.record_archives import group, topic_entry, write_archive
@@ -47,7 +47,7 @@ NOT_READY = (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCo
 Positions = dict[tuple[str, int], tuple[int, str]]
 
 
-def positions(kafka: KafkaBroker, group_id: str) -> Positions:
+def positions(kafka: Brokers, group_id: str) -> Positions:
     """Offset and metadata by topic and partition. librdkafka reads past the end of metadata without a zero byte.
 
     On a new broker this makes `__consumer_offsets`, whose coordinators are waited for.
@@ -78,7 +78,7 @@ def positions(kafka: KafkaBroker, group_id: str) -> Positions:
     return asyncio.run(ask())
 
 
-def commit(kafka: KafkaBroker, group_id: str, topic: str, offset: int, partition: int = 0) -> None:
+def commit(kafka: Brokers, group_id: str, topic: str, offset: int, partition: int = 0) -> None:
     commit_positions(kafka.bootstrap, group_id, {(topic, partition): offset}, metadata="noted")
 
 
@@ -100,7 +100,7 @@ def member(kafka: KafkaBroker, group_id: str, topic: str, **config: str) -> Iter
         consumer.close()
 
 
-def next_values(kafka: KafkaBroker, group_id: str, topic: str, count: int) -> list[bytes | None]:
+def next_values(kafka: Brokers, group_id: str, topic: str, count: int) -> list[bytes | None]:
     """The values that a consumer of the group reads first."""
     consumer = Consumer(
         {"bootstrap.servers": kafka.bootstrap, "group.id": group_id, "auto.offset.reset": "error"}  # no guessing

@@ -16,7 +16,7 @@ from logkeep_engine.errors import TargetChanged, TopicExists
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.transactions import PaddingTransactions
 from tests import examples
-from tests.cluster.kafka import KafkaBroker
+from tests.cluster.kafka import Brokers, KafkaBroker
 from tests.data.topics import NO_RETENTION, Record, commit_positions, create_topic, produce, random_records
 from tests.kafka.backing_up import Topics
 from tests.kafka.raw import plain
@@ -38,7 +38,7 @@ NOW = int(time.time() * 1000) - 3_600_000
 SAME = {"offsets": "Same"}
 
 
-def bounds(kafka: KafkaBroker, topic: str, partitions: int = 1) -> list[tuple[int, int]]:
+def bounds(kafka: Brokers, topic: str, partitions: int = 1) -> list[tuple[int, int]]:
     """Where the log of each partition starts and ends."""
 
     async def ask() -> list[tuple[int, int]]:
@@ -66,7 +66,7 @@ def assert_same(kafka: KafkaBroker, topic: str, partitions: int = 1, suffix: str
 class Difficult:
     """Topics whose offsets no producer can make again."""
 
-    def __init__(self, kafka: KafkaBroker, topics: Topics, name: str) -> None:
+    def __init__(self, kafka: Brokers, topics: Topics, name: str) -> None:
         self.kafka = kafka
         self.topics = topics
         self.name = name

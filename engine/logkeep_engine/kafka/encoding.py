@@ -156,9 +156,8 @@ class Call(Generic[R]):
         """`versions`: lowest and highest by request, as a broker tells them. Raises VersionMissing."""
         lowest, highest = versions.get(self.api_key, (-1, -1))
         if not lowest <= self.version <= highest:
-            raise VersionMissing(
-                f"request {self.api_key} version {self.version}, the broker takes {lowest} to {highest}"
-            )
+            takes = f"{lowest} to {highest}" if highest >= 0 else "none"
+            raise VersionMissing(f"request {self.api_key} version {self.version}, the broker takes {takes}")
 
     def encode(self, correlation_id: int, client_id: str) -> list[Buffer]:
         """The frame on the wire, in parts; those of the body are not copied."""
