@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from logkeep_engine.contract.restored_topics import RestoreTopics
 from logkeep_engine.contract.spec import API_VERSION, parse_backup, parse_restore
 from tests.apiserver.operator import Namespace, wait_for
 from tests.cluster.logkeep import EXAMPLES
@@ -23,6 +24,20 @@ RESOURCES = [
     for file in sorted(EXAMPLES.glob("*.yaml"))
     for document in yaml.safe_load_all(file.read_text())
     if document["apiVersion"] == API_VERSION
+]
+
+
+# A change of each field of spec.topics but holdFor.
+TOPICS: list[dict[str, Any]] = [
+    {"include": ["a"]},
+    {"exclude": ["a"]},
+    {"rename": [{"from": "a", "to": "b"}]},
+    {"replicationFactor": 3},
+    {"configs": {"ignore": ["a"]}},
+    {"retention": "Apply"},
+    {"partitionCount": 3},
+    {"partitionCount": 3, "partitioner": "crc32"},
+    {"partitions": [{"topic": "a", "partition": 0}]},
 ]
 
 
@@ -417,6 +432,12 @@ def test_the_format_of_an_archive_cannot_be_changed_but_how_it_is_written_and_ke
         ),
         ({"source": {"storage": {"uri": S3}, "retrieval": {"tier": "Fast"}}}, 'Unsupported value: "Fast"'),
         ({"source": {"storage": {"uri": S3}, "retrieval": {"days": 0}}}, "greater than or equal to 1"),
+        ({"topics": {"holdFor": "7d"}}, "holdFor has no effect without retention Hold"),
+        ({"topics": {"retention": "Hold", "holdFor": "7"}}, "spec.topics.holdFor"),
+        ({"topics": {"retention": "Hold", "holdFor": "3651d"}}, "holdFor must be at most 3650d"),
+        ({"topics": {"retention": "Hold", "holdFor": "999999999w"}}, "holdFor must be at most 3650d"),
+        ({**EMIT, "topics": {"retention": "Hold", "holdFor": "7d"}}, "topics.holdFor may not be given with emit"),
+        ({"drill": {}, "topics": {"retention": "Hold", "holdFor": "7d"}}, "topics.retention has no effect with drill"),
         ({"topics": {"partitioner": "crc32"}}, "partitioner has no effect without partitionCount"),
         ({"topics": {"partitionCount": 3, "partitioner": "fnv1a"}}, 'Unsupported value: "fnv1a"'),
         ({"topics": {"partitionCount": 3}, "offsets": "Same"}, "offsets may not be Same with it"),
@@ -444,9 +465,10 @@ def test_a_restore_is_refused_with_a_reason(namespace: Namespace, change: dict[s
         ({}, EMIT),
         (EMIT, {**EMIT, "emitOptions": {"strimziCluster": "other"}}),
         ({"drill": {}}, {}),
-        ({}, {"topics": {"include": ["a"]}}),
-        ({}, {"topics": {"partitionCount": 3}}),
-        ({}, {"topics": {"rename": [{"from": "a", "to": "b"}]}}),
+        *(({}, {"topics": change}) for change in TOPICS),
+        *(({"topics": change}, {}) for change in TOPICS),
+        ({"topics": {"partitionCount": 3}}, {"topics": {"partitionCount": 4}}),
+        ({"topics": {"retention": "Hold", "holdFor": "7d"}}, {"topics": {"retention": "Apply"}}),
         ({}, {"cluster": {"bootstrapServers": ["other:9092"]}}),
         ({}, {"consumerGroups": {"restore": "Translate"}}),
         ({"recordBatches": {"maxRecords": 5}}, {"recordBatches": {"maxRecords": 6}}),
@@ -467,7 +489,10 @@ def test_a_restore_is_refused_with_a_reason(namespace: Namespace, change: dict[s
 def test_a_restore_cannot_be_changed(namespace: Namespace, before: dict[str, Any], after: dict[str, Any]) -> None:
     namespace.apply("KafkaRestore", "r", restore_spec(**before))
     answer = namespace.apply("KafkaRestore", "r", restore_spec(**after))
-    assert "the spec of a KafkaRestore cannot be changed, except suspend, limits, spark and runPolicy" in answer.stderr
+    assert (
+        "the spec of a KafkaRestore cannot be changed, except suspend, limits, spark, runPolicy and topics.holdFor"
+        in answer.stderr
+    )
 
 
 def test_how_a_restore_runs_can_be_changed(namespace: Namespace) -> None:
@@ -481,6 +506,18 @@ def test_how_a_restore_runs_can_be_changed(namespace: Namespace) -> None:
         answer = namespace.apply("KafkaRestore", "r", restore_spec(**change))
         assert answer.returncode == 0, answer.stderr
         assert parse_restore(namespace.get("krst", "r")["spec"]) == parse_restore(restore_spec(**change))
+
+
+def test_each_field_of_the_topics_that_must_not_change_is_tried() -> None:
+    tried = {field for change in TOPICS for field in change}
+    assert tried == {field.alias for field in RestoreTopics.model_fields.values()} - {"holdFor"}
+
+
+def test_the_time_for_which_topics_are_held_can_be_changed(namespace: Namespace) -> None:
+    for change in ({}, {"holdFor": "7d"}, {"holdFor": "521w"}, {"holdFor": "315360000s"}, {"holdFor": "3650d"}, {}):
+        answer = namespace.apply("KafkaRestore", "r", restore_spec(topics={"retention": "Hold", **change}))
+        assert answer.returncode == 0, answer.stderr
+        assert namespace.get("krst", "r")["spec"]["topics"].get("holdFor") == change.get("holdFor")
 
 
 def test_the_limits_of_a_restore_can_be_changed(namespace: Namespace) -> None:

@@ -6,18 +6,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from typer.testing import CliRunner
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.cluster_state import read_cluster_state
 from logkeep_engine.archive.reading.view import ends_of_runs
 from logkeep_engine.cli import app
-from logkeep_engine.contract.run import RunResult
+from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.errors import TargetUnsuitable
 from logkeep_engine.restore import run as restore_run
 from logkeep_engine.storage import open_uri
@@ -25,7 +27,15 @@ from tests.cluster import tools
 from tests.cluster.kafka import STEADY, KafkaBroker
 from tests.data.topics import NO_RETENTION, Record, create_topic, produce, topic_names
 from tests.kafka.raw import eventually
-from tests.kafka.restores import back_up, backup_spec, bring_back, committed, restore_spec, topic_settings
+from tests.kafka.restores import (
+    back_up,
+    backup_spec,
+    bring_back,
+    committed,
+    restore_spec,
+    start_driver,
+    topic_settings,
+)
 
 DAY = 86_400_000
 CHECKS = 3.0  # seconds in which a broker looks several times
@@ -126,7 +136,7 @@ class TestCreatedTopics:
         assert "Released" in released(spec, root)
         assert topic_settings(kafka, f"{unique}-copy") == {"retention.ms": str(7 * DAY)}
         eventually(lambda: committed(kafka, f"{unique}-copy") == [])
-        assert "NotHeld" in released(spec, root)
+        assert "ReleasedBefore" in released(spec, root)
 
     def test_what_is_applied_is_told_exactly(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
         filled(kafka, unique, tmp_path, **NO_RETENTION)
@@ -174,6 +184,60 @@ class TestExistingTopics:
         released(spec, root)
         assert topic_settings(kafka, f"{unique}-copy") == there
         eventually(lambda: committed(kafka, f"{unique}-copy") == [])
+
+
+class TestHoldFor:
+    def end_of(self, spec: Mapping[str, Any], folder: Path) -> RunResult:
+        """The result of a driver that is told to release the topics of `restore-1`."""
+        folder.mkdir(exist_ok=True)
+        request = RunRequest("KafkaRestore", "test", "", "restore-1", dict(spec), release=True)
+        (folder / "request.json").write_text(request.to_json())
+        driver = start_driver(folder / "request.json", spark=False)
+        code = driver.wait(120)
+        result = RunResult.from_json((folder / "end").read_text())
+        assert code == result.exit_code, (folder / "driver.log").read_text()
+        return result
+
+    def test_topics_are_held_for_a_time_and_then_released_by_the_driver(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        root, copy, other = tmp_path / "archive", f"{unique}-1-copy", f"{unique}-2-copy"
+        for topic in (f"{unique}-1", f"{unique}-2"):
+            create_topic(kafka.bootstrap, topic, 1, NO_RETENTION)
+            produce(kafka.bootstrap, topic, month_old())
+        assert back_up(backup_spec(kafka, root, f"{unique}-.")).records == 600
+        keeps = {"configs": {"override": {"retention.ms": str(7 * DAY)}}}
+        spec = spec_of(kafka, root, "Hold", holdFor="5s", **keeps)
+        result = bring_back(spec)
+        assert f"until they are released: {copy}, {other}" in result.message
+        note = root / "runs/restore-1/result.json"
+        before = note.read_bytes()
+        # Somebody has made it longer: the spec that counts is that of the driver that releases.
+        early = self.end_of(spec_of(kafka, root, "Hold", holdFor="1h", **keeps), tmp_path / "early")
+        assert (early.outcome, early.error_code, early.exit_code) == ("Failed", "Refused", 2)
+        assert "run restore-1 holds its topics until" in early.message
+        resource = ConfigResource(ConfigResource.Type.TOPIC, other)
+        entry = ConfigEntry("retention.ms", str(90 * DAY), incremental_operation=AlterConfigOpType.SET)
+        resource.add_incremental_config(entry)
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        admin.incremental_alter_configs([resource])[resource].result(30)
+        eventually(lambda: topic_settings(kafka, other)["retention.ms"] == str(90 * DAY))
+        assert topic_settings(kafka, copy) == HELD
+        assert len(committed(kafka, copy)) == 300
+        eventually(lambda: time.time() > result.end_time + 5)
+        found = self.end_of(spec, tmp_path / "release")
+        assert replace(found, held_topics=result.held_topics) == RunResult.from_json(before)
+        assert found.held_topics is not None
+        assert (found.held_topics.total, found.held_topics.released) == (2, 1)
+        assert topic_settings(kafka, copy) == {"retention.ms": str(7 * DAY)}
+        eventually(lambda: committed(kafka, copy) == [])
+        assert len(committed(kafka, other)) == 300
+        assert note.read_bytes() == before
+        again = self.end_of(spec, tmp_path / "again")  # as after a driver that was killed before it could tell
+        assert again.held_topics is not None
+        assert (again.held_topics.total, again.held_topics.released) == (2, 1)
+        assert "ReleasedBefore" in released(spec, root)
+        assert "NotHeld" in released(spec, root)
 
 
 class TestDefaultsOfTheSource:

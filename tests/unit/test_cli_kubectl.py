@@ -161,6 +161,12 @@ def test_details_of_a_restore_name_the_topics_that_it_holds() -> None:
     rows = dict(lines.detail({"kind": "KafkaRestore", "metadata": {}, "status": {"heldTopics": held}}, NOW))
     assert rows["held topics"] == "orders, payments and 19 more: they keep all records until `logkeep release`"
     assert "held topics" not in dict(lines.detail({"kind": "KafkaRestore", "metadata": {}, "status": {}}, NOW))
+    timed = {**held, "releaseTime": "2026-11-28T08:00:00Z"}
+    rows = dict(lines.detail({"kind": "KafkaRestore", "metadata": {}, "status": {"heldTopics": timed}}, NOW))
+    assert rows["held topics"].endswith("and 19 more: they keep all records until 2026-11-28T08:00:00Z")
+    done = {**timed, "releasedTime": "2026-11-28T08:00:31Z", "released": 20, "notReleasedList": ["orders: NotHeld"]}
+    rows = dict(lines.detail({"kind": "KafkaRestore", "metadata": {}, "status": {"heldTopics": done}}, NOW))
+    assert rows["held topics"] == "20 of 21 released at 2026-11-28T08:00:31Z, not orders: NotHeld"
 
 
 def test_details_name_risk_archive_and_times() -> None:
@@ -371,6 +377,9 @@ def test_a_restore_has_what_was_chosen_and_nothing_else() -> None:
     assert (typed.if_topic_exists, typed.consumer_groups.restore.value) == (IfTopicExists.APPEND, "Translate")
     held = restore_spec("nightly", {"bootstrapServers": ["k:1"]}, ChoiceOptions(retention=TopicRetention.HOLD))
     assert held["topics"] == {"retention": "Hold"}
+    week = ChoiceOptions(retention=TopicRetention.HOLD, hold_for="7d")
+    timed = restore_spec("nightly", {"bootstrapServers": ["k:1"]}, week)
+    assert parse_restore(timed).topics.hold_seconds == 7 * 86400
     chosen = ChoiceOptions(offsets=RestoreOffsets.SAME, verify=RestoreVerification.FULL)
     same = parse_restore(restore_spec("nightly", {"bootstrapServers": ["k:1"]}, chosen))
     assert (same.offsets, same.verify) == (RestoreOffsets.SAME, RestoreVerification.FULL)

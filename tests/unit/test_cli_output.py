@@ -12,10 +12,12 @@ from typer.testing import CliRunner
 from logkeep_engine.cli import app
 from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.kubectl import app as plugin
+from logkeep_engine.cli.options import Output
 from logkeep_engine.cli.output import facts, stdout, table
-from logkeep_engine.cli.resource import _result_rows
+from logkeep_engine.cli.resource import _print_result, _result_rows
 from logkeep_engine.contract.names import RESTORE, ExitCode
-from logkeep_engine.contract.run import DrillFacts, RunResult
+from logkeep_engine.contract.run import DrillFacts, HeldTopics, RunResult
+from logkeep_engine.contract.spec import parse_restore
 
 LONG = "orders-of-the-year-of-which-the-name-is-long"
 
@@ -89,3 +91,20 @@ def test_a_result_counts_positions_by_their_name_and_says_how_far_a_sampled_dril
     told = ("drilled", "40/200, all partitions within 20 runs")
     assert told in _result_rows(replace(done, drill=drill), moves_groups=False)
     assert told not in _result_rows(replace(done, drill=drill, outcome="Failed"), moves_groups=False)
+
+
+def test_a_restore_says_when_and_how_held_topics_are_to_be_released(capsys: pytest.CaptureFixture[str]) -> None:
+    source = {"storage": {"uri": "s3://bucket"}}
+    topics = {"retention": "Hold"}
+    plain = {"source": source, "cluster": {"bootstrapServers": ["k:1"]}}
+    done = RunResult("r1", RESTORE, "Succeeded", 0, 0.0, 9.5, held_topics=HeldTopics(1, ("a",)), message="1 topic")
+    _print_result(done, Output.TEXT, parse_restore({**plain, "topics": topics}))
+    assert "holdFor" not in capsys.readouterr().err
+    timed = parse_restore({**plain, "topics": {**topics, "holdFor": "1h"}})
+    _print_result(done, Output.TEXT, timed)
+    told = "spec.topics.holdFor is over at 1970-01-01T01:00:09Z; then: logkeep release -f FILE --run-id r1"
+    assert told in " ".join(capsys.readouterr().err.split())
+    _print_result(replace(done, earlier_run="r0", earlier_end=3.0), Output.TEXT, timed)
+    assert "over at 1970-01-01T01:00:03Z" in " ".join(capsys.readouterr().err.split())
+    _print_result(replace(done, held_topics=None), Output.TEXT, timed)
+    assert "holdFor" not in capsys.readouterr().err

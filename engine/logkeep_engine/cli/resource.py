@@ -63,7 +63,7 @@ def run_resource(
         request, spec = _read(kind, file, spark, changes or {}, defaults or {})
         request = replace(request, anchor=anchor, take_over=take_over)
         if isinstance(spec, KafkaBackupSpec) and spec.dry_run:
-            _print_end(_dry_backup(request, spec), output, moves_groups=False)
+            _print_end(_dry_backup(request, spec), output, spec)
             return
         from logkeep_engine.spark.conf import uses_s3
 
@@ -75,7 +75,7 @@ def run_resource(
                 end(session, reporter, result)
         except (LogkeepError, KeyboardInterrupt) as error:
             if result is not None:  # the run had ended, and was interrupted no more
-                _print_result(result, output, moves_groups=_moves_groups(spec))
+                _print_result(result, output, spec)
                 raise
             if output is Output.JSON:
                 begun = RunResult(
@@ -91,13 +91,13 @@ def run_resource(
             if isinstance(error, KeyboardInterrupt):
                 say_how_to_go_on(request.run_id)
             raise
-        _print_end(result, output, moves_groups=_moves_groups(spec))
+        _print_end(result, output, spec)
 
 
-def _print_end(result: RunResult, output: Output, *, moves_groups: bool) -> None:
+def _print_end(result: RunResult, output: Output, spec: KafkaBackupSpec | KafkaRestoreSpec) -> None:
     """Print the result of a run, and end the command with its exit code."""
     if result.dry_run is None:
-        _print_result(result, output, moves_groups=moves_groups)
+        _print_result(result, output, spec)
         leave(result)
         return
     from logkeep_engine.cli.dry_run import exit_code_of, show_dry_run
@@ -177,15 +177,17 @@ def _moves_groups(spec: KafkaBackupSpec | KafkaRestoreSpec) -> bool:
     return spec.everything or spec.consumer_groups.restore is GroupRestore.TRANSLATE
 
 
-def _print_result(result: RunResult, output: Output, *, moves_groups: bool) -> None:
+def _print_result(result: RunResult, output: Output, spec: KafkaBackupSpec | KafkaRestoreSpec) -> None:
     if output is Output.JSON:
         print_json(json.loads(result.to_json()))
         return
     succeeded = result.exit_code == ExitCode.OK
     if succeeded or result.records:
-        stdout().print(facts(_result_rows(result, moves_groups)))
+        stdout().print(facts(_result_rows(result, _moves_groups(spec))))
     if succeeded and result.message and not _is_verdict(result):
         say(result.message)
+    if succeeded and isinstance(spec, KafkaRestoreSpec):
+        _say_how_to_release(result, spec)
     for fact in result.loss:
         say(f"lost: {fact.topic}-{fact.partition} offsets {fact.start} to {fact.end - 1}: {fact.reason}")
     if result.loss_total > len(result.loss):
@@ -193,6 +195,16 @@ def _print_result(result: RunResult, output: Output, *, moves_groups: bool) -> N
     say_warnings(result)
     if not succeeded:
         say(f"error: {result.message}")
+
+
+def _say_how_to_release(result: RunResult, spec: KafkaRestoreSpec) -> None:
+    """Say when held topics are to be released, and how: a command does not wait for that as the operator does."""
+    from logkeep_engine.restore.held_topics import held_until
+
+    until = held_until(spec, result)
+    if result.held_topics is not None and until is not None:
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(until))
+        say(f"spec.topics.holdFor is over at {at}; then: logkeep release -f FILE --run-id {result.run_id}")
 
 
 def _result_rows(result: RunResult, moves_groups: bool) -> list[tuple[str, str]]:

@@ -35,15 +35,20 @@ class EmitOptions(Model):
     strimzi_cluster: ResourceName | None = None
     strimzi_api: StrimziVersion | None = None
 
-    def check(self, emit: Emit, *, strimzi: bool, drill: bool) -> None:
+    def check(self, emit: Emit, *, strimzi: bool, drill: bool, hold_for: str | None) -> None:
         """Check the fields against the rest of the spec. Raises ValueError. `strimzi`: the cluster is found by a Kafka
-        resource."""
+        resource. `hold_for` is that of the topics."""
         if emit is Emit.NONE:
             if self != EmitOptions():
                 raise ValueError("emitOptions has no effect with emit None; leave it out")
             return
         if drill:
             raise ValueError("emit may only be None with drill, which deletes its topics")
+        if hold_for is not None:
+            raise ValueError(
+                "topics.holdFor may not be given with emit: the KafkaTopics hold the topics, too, and Strimzi's topic "
+                "operator would undo the release. Leave it out; change the KafkaTopics when you release"
+            )
         if not strimzi and self.strimzi_cluster is None:
             raise ValueError(
                 "emitOptions.strimziCluster must be set with emit, unless cluster.strimzi names a Kafka resource"

@@ -12,10 +12,12 @@ from pydantic import AfterValidator, Field, model_validator
 from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.pattern_lists import Patterns, PatternText, SomePatterns, not_a_pattern, refuse
 from logkeep_engine.contract.patterns import MAX_PATTERN_LENGTH, MAX_PATTERNS, PatternInvalid, RenameRule, check_size
+from logkeep_engine.contract.values import Duration, parse_duration
 
 MAX_REPLICAS = 2**15 - 1  # an int16 in Kafka's protocol
 MAX_PARTITION = 2**31 - 2
 MAX_PARTITION_COUNT = 10_000
+MAX_HOLD = "3650d"
 
 TopicName = Annotated[str, Field(min_length=1, max_length=249)]
 ConfigKey = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[a-z0-9._-]+$")]
@@ -114,7 +116,8 @@ class RestoreTopics(Model):
     `partitions` names, only the partitions that it names are restored. `partitionCount` is the number of partitions of
     all targets; None: that of the archived topic. `partitioner` is the one by which records are divided then; None: the
     one by which each archived topic lies. `retention`: what becomes of records that a target would delete,
-    because they are older, or more, than it keeps.
+    because they are older, or more, than it keeps. `holdFor`: so long after the success of the restore the operator
+    releases topics that are held; None: `logkeep release` alone does.
     """
 
     include: SomePatterns = (".*",)
@@ -126,6 +129,12 @@ class RestoreTopics(Model):
     partition_count: Annotated[int, Field(ge=1, le=MAX_PARTITION_COUNT)] | None = None
     partitioner: Partitioner | None = None
     retention: TopicRetention = TopicRetention.REFUSE
+    hold_for: Duration | None = None
+
+    @property
+    def hold_seconds(self) -> int | None:
+        """The seconds of `holdFor`, None if it is not set."""
+        return None if self.hold_for is None else parse_duration(self.hold_for)
 
     @model_validator(mode="after")
     def _each_partition_once(self) -> RestoreTopics:
@@ -152,6 +161,14 @@ class RestoreTopics(Model):
     def _partitioner_of_a_count(self) -> RestoreTopics:
         if self.partitioner is not None and self.partition_count is None:
             raise ValueError("partitioner has no effect without partitionCount: records stay in their partitions")
+        return self
+
+    @model_validator(mode="after")
+    def _held_for_a_time(self) -> RestoreTopics:
+        if self.hold_for is not None and self.retention is not TopicRetention.HOLD:
+            raise ValueError("holdFor has no effect without retention Hold: nothing is held")
+        if self.hold_seconds is not None and self.hold_seconds > parse_duration(MAX_HOLD):
+            raise ValueError(f"holdFor must be at most {MAX_HOLD}; without it topics are held until logkeep release")
         return self
 
     def refuse_with_count(self, *, same: bool, groups: bool, full: bool, drill: bool) -> None:

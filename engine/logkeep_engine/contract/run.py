@@ -128,7 +128,8 @@ class RunRequest(_Document):
     stale keys when all is archived. `requested_by` says what asked for the run, in words: where it comes from an
     annotation, it is a claim of whoever may write the resource. `uid` is the resource's, None on the command line.
     `anchor` is the newest commit of the archive that is known (`contract.anchor`), and `take_over` the user's consent
-    to take the archive over.
+    to take the archive over. With `release` a restore that has succeeded releases the topics that it holds, and does
+    nothing else.
     """
 
     kind: str
@@ -145,6 +146,7 @@ class RunRequest(_Document):
     uid: str | None = None
     anchor: str | None = None
     take_over: str | None = None
+    release: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -283,10 +285,16 @@ class ClusterStateFacts:
 @dataclass(frozen=True)
 class HeldTopics:
     """The topics that a restore has left without limits of retention (`spec.topics.retention: Hold`), until they are
-    released: how many, and the first MAX_LIST."""
+    released: how many, and the first MAX_LIST.
+
+    Their release tells how many have their own retention now, the first MAX_LIST of the others, each with its
+    `ReleaseOutcome` (`orders: NotHeld`), and when that was."""
 
     total: int
     topics: tuple[str, ...] = ()
+    released: int | None = None
+    not_released: tuple[str, ...] = ()
+    released_time: float | None = None
 
 
 @dataclass(frozen=True)
@@ -362,7 +370,7 @@ class RunResult(_Document):
         numbers = self.coverage.without_names() if self.coverage is not None else None
         report = self.archive.without_topics() if self.archive is not None else None
         state = replace(self.cluster_state, users=(), held_back=()) if self.cluster_state is not None else None
-        held = replace(self.held_topics, topics=()) if self.held_topics is not None else None
+        held = replace(self.held_topics, topics=(), not_released=()) if self.held_topics is not None else None
         short = replace(
             self, loss=(), warnings=(), coverage=numbers, archive=report, cluster_state=state, held_topics=held
         )

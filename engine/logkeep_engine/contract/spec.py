@@ -486,7 +486,8 @@ class KafkaRestoreSpec(Model):
 
     @model_validator(mode="after")
     def _emits_what_it_creates(self) -> KafkaRestoreSpec:
-        self.emit_options.check(self.emit, strimzi=self.cluster.strimzi is not None, drill=self.drill is not None)
+        strimzi, hold_for = self.cluster.strimzi is not None, self.topics.hold_for
+        self.emit_options.check(self.emit, strimzi=strimzi, drill=self.drill is not None, hold_for=hold_for)
         return self
 
 

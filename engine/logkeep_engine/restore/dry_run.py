@@ -79,7 +79,7 @@ def find_out(context: RestoreContext) -> DryRunFindings:
     there = context.control.topic_ids(topic.target for topic in plan.topics)
     created = CreatedTopics(context.control, planned.archived, context.spec.topics)
     warnings = [*plan.warnings, *_check_creation(context, planned, created, there)]
-    if told := told_held(held_topics(context, plan), would=True):
+    if told := told_held(held_topics(context, plan), context.spec.topics.hold_for, would=True):
         warnings.insert(0, told)
     if not planned.fresh:
         with context.refusals:

@@ -2,7 +2,7 @@
 
     hold_existing(context, planned)             # before the first record; topics that the run creates are held as such
     with open_run(spec, run_id, os.environ) as context:
-        release(context)                        # `logkeep release`
+        release(context)                        # `logkeep release`, or the operator after `holdFor` (`releasing`)
 
 A topic is held by `retention.ms=-1` and `retention.bytes=-1` on the topic itself, so nothing that happens to a run ends
 it, and what brokers say of a topic tells whether it is held. A created topic gets its retention with its release: it
@@ -22,7 +22,8 @@ from typing import Any
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.restored_topics import TopicRetention
-from logkeep_engine.contract.run import MAX_LIST, HeldTopics
+from logkeep_engine.contract.run import MAX_LIST, HeldTopics, RunResult
+from logkeep_engine.contract.spec import KafkaRestoreSpec
 from logkeep_engine.contract.stored import StoredDocument
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import (
@@ -30,6 +31,7 @@ from logkeep_engine.errors import (
     LogkeepError,
     ObjectExists,
     ObjectMissing,
+    Refused,
     SpecError,
     StateAltered,
 )
@@ -80,16 +82,26 @@ def held_topics(context: RestoreContext, plan: RestorePlan) -> HeldTopics | None
     return HeldTopics(len(names), tuple(names[:MAX_LIST]))
 
 
-def told_held(held: HeldTopics | None, *, would: bool = False) -> str:
-    """Tell people which topics are held; empty if none is."""
+def held_until(spec: KafkaRestoreSpec, done: RunResult) -> int | None:
+    """The time at which topics are to be released that a restore with this result holds, in whole seconds since the
+    epoch, as a status has it. None: nobody but `logkeep release` releases them."""
+    seconds = spec.topics.hold_seconds
+    return None if seconds is None else int(done.end_time if done.earlier_end is None else done.earlier_end) + seconds
+
+
+def told_held(held: HeldTopics | None, hold_for: str | None, *, would: bool = False) -> str:
+    """Tell people which topics are held; empty if none is. `hold_for` may change: only a dry run names it."""
     if held is None:
         return ""
+    until = "`logkeep release`"
+    if hold_for is not None:
+        until = f"they are released, {hold_for} after the restore" if would else "they are released"
     verb = "would keep" if would else "keeps" if held.total == 1 else "keep"
     names = held.topics[:MAX_NAMES_SHOWN]
     more = f" and {held.total - len(names)} more" if held.total > len(names) else ""
     return (
-        f"{so_many(held.total, 'topic')} {verb} all records (retention.ms=-1, retention.bytes=-1) until `logkeep "
-        f"release`: {', '.join(names)}{more}"
+        f"{so_many(held.total, 'topic')} {verb} all records (retention.ms=-1, retention.bytes=-1) until {until}: "
+        f"{', '.join(names)}{more}"
     )
 
 
@@ -166,10 +178,11 @@ def noted(state: RestoreState, topics: list[TopicPlan]) -> dict[str, Retention]:
 
 
 class ReleaseOutcome(StrEnum):
-    """The outcome of a topic. `NotHeld`: somebody has given it another retention, or it was released before. `Gone`:
-    somebody has deleted it, or another topic has its name. The topic is left as it is then."""
+    """The outcome of a topic. `ReleasedBefore`: it has the retention that it is to have. `NotHeld`: somebody has given
+    it another one. `Gone`: somebody has deleted it, or another topic has its name. The topic is left as it is then."""
 
     RELEASED = "Released"
+    RELEASED_BEFORE = "ReleasedBefore"
     NOT_HELD = "NotHeld"
     GONE = "Gone"
 
@@ -195,18 +208,18 @@ class ReleasedTopic:
         }
 
 
-def release(context: RestoreContext, *, dry_run: bool = False) -> list[ReleasedTopic]:
+def release(context: RestoreContext, *, dry_run: bool = False, in_time: bool = False) -> list[ReleasedTopic]:
     """Give the topics of a run their retention; with `dry_run` only tell what would become of them. A release that was
-    interrupted is done again.
+    interrupted is done again. With `in_time` nothing is released before `spec.topics.holdFor` is over.
 
-    Raises SpecError if the run has not succeeded or holds nothing, RestoreBusy if it is still running, StateAltered if
-    what is noted of it is not borne out, and what brokers raise.
+    Raises SpecError if the run has not succeeded or holds nothing, Refused if it is too early, RestoreBusy if the run
+    is still running, StateAltered if what is noted of it is not borne out, and what brokers raise.
     """
-    context, planned = _planned(context)
+    context, planned = _planned(context, in_time=in_time)
     target = topic_defaults(context.control.broker_configs(BROKER_RETENTION_KEYS))
     own = context.control.topic_configs([topic.target for topic in planned.plan.topics])
     wanted = _retentions(context, planned, target, own)
-    outcomes, found = _outcomes(context, planned, own), []
+    outcomes, found = _outcomes(context, planned, own, wanted), []
     for topic in planned.plan.topics:
         outcome, retention = outcomes[topic.target], wanted[topic.target]
         goes = None
@@ -222,7 +235,7 @@ def release(context: RestoreContext, *, dry_run: bool = False) -> list[ReleasedT
     return found
 
 
-def _planned(context: RestoreContext) -> tuple[RestoreContext, Planned]:
+def _planned(context: RestoreContext, *, in_time: bool) -> tuple[RestoreContext, Planned]:
     """The context and the plan of the run that has written the topics."""
     state = context.state
     try:
@@ -242,9 +255,27 @@ def _planned(context: RestoreContext) -> tuple[RestoreContext, Planned]:
             hint="Let the run end. To give it up, set retention.ms and retention.bytes on its topics by hand: "
             f"{state.name(HELD_NOTE)} has what those had that were there before.",
         )
+    if in_time:
+        _refuse_early(context.spec, done)
     run_id = done.earlier_run or done.run_id
     context = replace(context, run_id=run_id, state=state.of_run(run_id))
     return context, RestorePlanner(context).load_claimed(found=done.earlier_run is not None)
+
+
+def _refuse_early(spec: KafkaRestoreSpec, done: RunResult) -> None:
+    until = held_until(spec, done)
+    if until is None:
+        raise SpecError(
+            "spec.topics.holdFor: without it topics are held until somebody releases them",
+            hint="Set the field, or use `logkeep release`.",
+        )
+    now = time.time()
+    if now < until:
+        raise Refused(
+            f"run {done.run_id} holds its topics until {moment(until * 1000)}, and this node's clock says "
+            f"{moment(int(now * 1000))}: nothing was released",
+            hint="Compare the clocks of the nodes. To release the topics earlier, use `logkeep release`.",
+        )
 
 
 def _retentions(
@@ -272,9 +303,13 @@ def _retentions(
 
 
 def _outcomes(
-    context: RestoreContext, planned: Planned, own: Mapping[str, Mapping[str, str]]
+    context: RestoreContext,
+    planned: Planned,
+    own: Mapping[str, Mapping[str, str]],
+    wanted: Mapping[str, Retention],
 ) -> dict[str, ReleaseOutcome]:
-    """The outcome of each topic. `own` are the configurations that were set on the topics themselves."""
+    """The outcome of each topic. `own` are the configurations that were set on the topics themselves, `wanted` what the
+    release gives them."""
     topics = planned.plan.topics
     ids = counted_ids(context.state) | {topic.target: topic.target_id for topic in topics if topic.target_id}
     there = context.control.topic_ids(topic.target for topic in topics)
@@ -283,8 +318,11 @@ def _outcomes(
         name = topic.target
         if name not in own or name not in there or ids.get(name, there[name]) != there[name]:
             found[name] = ReleaseOutcome.GONE
-        else:
-            found[name] = ReleaseOutcome.RELEASED if HELD.items() <= own[name].items() else ReleaseOutcome.NOT_HELD
+        elif HELD.items() <= own[name].items():
+            found[name] = ReleaseOutcome.RELEASED
+        else:  # a release that was interrupted has done a part of them
+            done = all(own[name].get(key) == value for key, value in wanted[name].items())
+            found[name] = ReleaseOutcome.RELEASED_BEFORE if done else ReleaseOutcome.NOT_HELD
     return found
 
 

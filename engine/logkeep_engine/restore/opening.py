@@ -16,9 +16,12 @@ from logkeep_engine.restore.state import archive_to_restore, open_state
 
 
 @contextmanager
-def open_run(spec: KafkaRestoreSpec, run_id: str, environ: Mapping[str, str]) -> Iterator[RestoreContext]:
-    """The context of a run, which has no tasks. Raises what storage and brokers raise."""
-    archive, connection = archive_to_restore(spec, environ), connection_from(spec.cluster, environ)
+def open_run(
+    spec: KafkaRestoreSpec, run_id: str, environ: Mapping[str, str], anchor: str | None = None
+) -> Iterator[RestoreContext]:
+    """The context of a run, which has no tasks. The archive must have the commit of `anchor`. Raises what storage and
+    brokers raise."""
+    archive, connection = archive_to_restore(spec, environ, anchor), connection_from(spec.cluster, environ)
     state = open_state(run_id, spec, archive, environ)
     with ControlPlane(connection) as control:
         cluster_id = control.cluster_id()

@@ -414,7 +414,7 @@ def spec_digest(spec: KafkaRestoreSpec) -> str:
     storage = spec.source.storage
     decides: dict[str, object] = {
         "uri": storage.uri.rstrip("/") if storage is not None else "",
-        "topics": _as_json(spec.topics),
+        "topics": _as_json(spec.topics, {"hold_for"}),  # it may change as long as they are held
         "topicIds": dict(spec.source.topic_ids),
         "ifTopicExists": spec.if_topic_exists.value,
         "onDamagedArchive": spec.on_damaged_archive.value,

@@ -361,7 +361,7 @@ class RestoreRun(DriverRun):
         return replace(
             facts_of_run(verified, context, planned, summaries, moved),
             held_topics=held,
-            message=told_held(held) or verified.message,
+            message=told_held(held, context.spec.topics.hold_for) or verified.message,
             warnings=(*planned.plan.warnings, *verified.warnings, *warnings),
         )
 

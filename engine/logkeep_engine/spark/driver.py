@@ -136,6 +136,10 @@ def _run(
         from logkeep_engine.backup.run import run_backup
 
         return run_backup(request, planned_for(master, spec), runner, reporter, os.environ, expect=expect)
+    if request.release:
+        from logkeep_engine.restore.releasing import run_release
+
+        return run_release(request, spec, reporter, os.environ)
     from logkeep_engine.restore.run import run_restore
 
     return run_restore(request, planned_for(master, spec), runner, reporter, os.environ, expect)

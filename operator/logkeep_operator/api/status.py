@@ -353,10 +353,21 @@ class EmittedStatus(StatusPart):
 
 @dataclass(frozen=True)
 class HeldTopicsStatus(StatusPart):
-    """The topics that the last run has left without limits of retention: how many, and the first names."""
+    """The topics that the last run has left without limits of retention: how many, and the first names. They are to be
+    released at `release_time`, if the spec says so.
+
+    At `released_time` they were: `released` of them have their own retention since, the others are in
+    `not_released_list`. Before that, the release has failed so many times, at `failed_time` with this message."""
 
     topics: int = 0
     topic_list: tuple[str, ...] = ()
+    release_time: str | None = None
+    released_time: str | None = None
+    released: int | None = None
+    not_released_list: tuple[str, ...] = ()
+    failures: int | None = None
+    failed_time: str | None = None
+    message: str | None = None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from logkeep_operator.reconcile.conditions import cut
 
 MAX_STATUS_BYTES = 128 << 10
 _SHORTER = (512, 256, 128, 64)  # characters of a text
-# People read these parts, and no decision does.
+# People read the texts of these parts, and no decision does. Times are shorter than all bounds.
 _TOLD = ("cluster_state", "coverage", "dry_run", "held_topics", "history", "loss", "progress", "warnings")
 
 

@@ -249,6 +249,12 @@ def _held_topics(held: HeldTopics) -> None:
     _integers(heldTopics=held.total)
     for topic in held.topics:
         _text("heldTopics.topics", topic, MAX_TOPIC)
+    for left in held.not_released:
+        _text("heldTopics.notReleased", left, MAX_TOPIC + 40)  # and its outcome
+    if held.released is not None:
+        _integers(released=held.released)
+    if held.released_time is not None:
+        _times(releasedTime=held.released_time)
 
 
 def _loss(fact: LossFact) -> None:

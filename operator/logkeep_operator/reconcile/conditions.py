@@ -5,11 +5,12 @@
 | the wanted run has succeeded | True | False | False |
 | a run is on its way, or waits for something that is looked at again | False | True | False |
 | the same for the schedule alone, after a success and with nothing wrong | True | False | False |
+| the same for topics that a restore holds and that are released | True | False | False |
 | suspended, also after a success | False | False | False |
 | a dry run has found nothing that would refuse the run | False | False | False |
 | failed or invalid: somebody must act | False | False | True |
 
-`ScheduledRun` is True in the third of these cases, and there once that has been so.
+`ScheduledRun` is True in the third and fourth of these cases, and there once that has been so.
 `DataLoss` is there once a run has ended: True when records are missing, and it stays so until a run ends without.
 Unknown when a run succeeded whose report nobody could read.
 `Coverage` (see `coverage`) is there once a backup has been planned: False when something that the spec names is not
@@ -40,7 +41,7 @@ def reconciling(reason: str, message: str) -> tuple[Condition, ...]:
 
 
 def scheduled_run(reason: str, message: str) -> tuple[Condition, ...]:
-    """A run of the schedule is on its way, and what the spec asks for was done before."""
+    """A run of the schedule is on its way, or one that releases topics, and what the spec asks for was done before."""
     return (*_three(reason, message, ready="True"), Condition(SCHEDULED_RUN, "True", reason, cut(message)))
 
 

@@ -130,7 +130,17 @@ def emitted_status(result: RunResult) -> EmittedStatus | None:
 def held_topics_status(result: RunResult) -> HeldTopicsStatus | None:
     """The topics that the run holds, None if it holds none."""
     held = result.held_topics
-    return None if held is None else HeldTopicsStatus(held.total, tuple(map(cut, held.topics[:MAX_LISTED])))
+    if held is None:
+        return None
+    status = HeldTopicsStatus(held.total, tuple(map(cut, held.topics[:MAX_LISTED])))
+    if held.released is None or held.released_time is None:
+        return status
+    return replace(
+        status,
+        released_time=timestamp(moment_of(held.released_time)),
+        released=held.released,
+        not_released_list=tuple(map(cut, held.not_released[:MAX_LISTED])),
+    )
 
 
 def restored_state(result: RunResult) -> RestoredStateStatus | None:

@@ -27,13 +27,21 @@ from logkeep_operator.reconcile.observed import Observed
 from logkeep_operator.reconcile.outcome import (
     DRY_RUN_DONE,
     DRY_RUN_REFUSED,
-    RESTORED_BEFORE,
-    RUN_SUCCEEDED,
     JobOutcome,
 )
 from logkeep_operator.reconcile.plan import (
     DeleteJob,
     Plan,
+)
+from logkeep_operator.reconcile.releasing import (
+    Release,
+    awaits_release,
+    is_held,
+    is_live_release,
+    is_release_due,
+    restored,
+    wake_after_hold,
+    with_release_time,
 )
 from logkeep_operator.reconcile.risk import risk_changes_after, risk_has_turned
 from logkeep_operator.reconcile.runs import inputs_of, wanted_run
@@ -65,7 +73,7 @@ def _decide(observed: Observed, now: datetime, engine: EngineSettings, turns: Tu
         check_allowed(spec, engine)
     except SpecInvalid as error:
         step = Step(observed, now)
-        return step.kept() if _has_restored(observed.resource) else step.invalid(error)
+        return step.kept() if _has_done_all(observed.resource) else step.invalid(error)
     return _Reconciliation(observed, now, spec, engine, turns).plan()
 
 
@@ -76,7 +84,10 @@ def is_at_rest(resource: Resource, now: datetime) -> bool:
 
 def wake_after_rest(resource: Resource, now: datetime) -> float | None:
     """Seconds until a resource at rest must be looked at again, though nothing happens to it; None if never."""
-    return soonest(wake_after(resource, now), risk_changes_after(resource, resource.status, now))
+    status = resource.status
+    return soonest(
+        wake_after(resource, now), risk_changes_after(resource, status, now), wake_after_hold(resource, status, now)
+    )
 
 
 def _rests(resource: Resource, now: datetime) -> bool:
@@ -102,6 +113,8 @@ def _rests(resource: Resource, now: datetime) -> bool:
         spec = _parse(resource)
     except SpecInvalid:
         return False
+    if is_release_due(status, now) and not spec.suspend:
+        return False
     times = scheduled_times(resource, spec, now)
     if times.due is not None or with_times(status, status.last_schedule_time, times.next) != status:
         return False
@@ -119,9 +132,11 @@ def outdated(resource: Resource, message: str, now: datetime) -> Plan:
     return Step(Observed(resource), now).outdated(message)
 
 
-def _has_restored(resource: Resource) -> bool:
+def _has_done_all(resource: Resource) -> bool:
+    """Whether a restore has succeeded, and holds no topics that are to be released."""
     run = resource.status.run
-    return resource.key.is_restore and run is not None and run.outcome is StatusOutcome.SUCCEEDED
+    succeeded = resource.key.is_restore and run is not None and run.outcome is StatusOutcome.SUCCEEDED
+    return succeeded and not awaits_release(resource.status)
 
 
 def _parse(resource: Resource) -> Spec:
@@ -140,9 +155,9 @@ class _Reconciliation(GoingOn):
         plan = self._plan()
         if self.times.due is not None and self.status.last_schedule_time == self.before.last_schedule_time:
             return plan  # the run waits for something that is looked at again
-        return replace(
-            plan, requeue_after=soonest(plan.requeue_after, wake_after(self.resource, self.now, self.status))
-        )
+        held = wake_after_hold(self.resource, plan.status or self.before, self.now)
+        due = wake_after(self.resource, self.now, self.status)
+        return replace(plan, requeue_after=soonest(plan.requeue_after, due, held))
 
     def _plan(self) -> Plan:
         found = self.tell_unknown_run(self.wanted.id) or self.tell_loss_of_replaced()
@@ -172,6 +187,15 @@ class _Reconciliation(GoingOn):
             return self._retry(run)
         requeue = None
         found = self.job(run.id)
+        self.status = with_release_time(self.status, self.spec, self.now)
+        if awaits_release(self.status):
+            due = run.outcome is StatusOutcome.SUCCEEDED and is_release_due(self.status, self.now)
+            if due and not self.spec.suspend and (found is None or found.finished or is_live_release(found)):
+                release = Release(self.observed, self.now, self.spec, self.engine, self.turns, self.status)
+                return release.plan(run)
+        if found is not None and is_live_release(found) and is_held(self.status):
+            self.actions.append(DeleteJob(found.name, found.uid))  # the spec has changed: it does not want that now
+            found = None
         turned = last_turn(self.before) or self.now
         if found is not None and not found.finished and not found.suspended:
             left = (turned + STUCK_JOB_AFTER - self.now).total_seconds()
@@ -183,7 +207,7 @@ class _Reconciliation(GoingOn):
                     "Warning", "DriverStuck", "The driver did not end after its run; its pods are deleted.", run.id
                 )
         if run.outcome is StatusOutcome.SUCCEEDED and self.spec.suspend:
-            return self.suspended(_SUSPENDED_AFTER_SUCCESS, run.id, requeue)
+            return self.suspended(self._suspended_after_success(), run.id, requeue)
         phase = Phase.PENDING if run.outcome in (None, StatusOutcome.REPLACED) else Phase(run.outcome.value)
         return self.done(phase, self._end_conditions(run), requeue)
 
@@ -226,10 +250,12 @@ class _Reconciliation(GoingOn):
         )
         return self._failed(reason, message)
 
+    def _suspended_after_success(self) -> str:
+        held = " Topics are held until then." if awaits_release(self.status) else ""
+        return f"{_SUSPENDED_AFTER_SUCCESS}{held}"
+
     def _succeeded(self, message: str) -> tuple[Condition, ...]:
-        if self.status.restored_by is None:
-            return conditions.ready(RUN_SUCCEEDED, message)
-        return conditions.ready(RESTORED_BEFORE, message + retry.hint_again(self.resource))
+        return restored(self.resource, self.status, message)
 
     def _only_found_out(self, message: str) -> tuple[Condition, ...]:
         found = self.status.dry_run
@@ -246,6 +272,7 @@ class _Reconciliation(GoingOn):
             include = self.spec.topics.include if isinstance(self.spec, KafkaBackupSpec) else ()
             self.note_reasons()
         extra = self.book(run, outcome, include)
+        self.status = with_release_time(self.status, self.spec, self.now)
         succeeded = outcome.outcome is StatusOutcome.SUCCEEDED
         if self.wanted.id != run.id:  # asked for again meanwhile: this end says nothing of what is wanted now
             state = conditions.reconciling(outcome.reason, f"Another run is asked for; the last one: {outcome.message}")
@@ -259,7 +286,7 @@ class _Reconciliation(GoingOn):
         found = self.job(run.id)
         requeue = STUCK_JOB_AFTER.total_seconds() + 1 if found is not None and not found.finished else None
         if succeeded and self.spec.suspend:
-            return self.suspended(_SUSPENDED_AFTER_SUCCESS, run.id, requeue, extra)
+            return self.suspended(self._suspended_after_success(), run.id, requeue, extra)
         return self.done(phase, (*state, *extra), requeue)
 
     # ---- a run that is to be started, again or for the first time
@@ -288,6 +315,7 @@ class _Reconciliation(GoingOn):
         except Waiting as waiting:
             return self.wait(waiting)
         self.started = True
+        self._tell_left_topics()
         due = f" It was due at {timestamp(self.times.due)}." if self.times.due is not None else ""
         told = f"Run {known.id} is started as Job {known.job}, requested by {known.requested_by}.{due}"
         self.event("Normal", "RunStarted", told, known.id)
@@ -305,6 +333,18 @@ class _Reconciliation(GoingOn):
         return self.done(
             Phase.PENDING, self.on_its_way("RunStarted", "The driver's pod is on its way."), RESYNC_SECONDS
         )
+
+    def _tell_left_topics(self) -> None:
+        """Tell of topics that the run before has left held: no status tells of them any more."""
+        held, last = self.before.held_topics, self.before.run
+        if held is None or last is None or held.released_time is not None:
+            return
+        more = f" and {held.topics - len(held.topic_list)} more" if held.topics > len(held.topic_list) else ""
+        message = (
+            f"Another run begins, and the status tells no more of the topics that run {last.id} has left held: "
+            f"{', '.join(held.topic_list)}{more}. Release them with `logkeep release --run-id {last.id}`."
+        )
+        self.event("Warning", "TopicsStayHeld", message, last.id)
 
     def _may_lack_fields(self) -> bool:
         """Whether a restore was made while its CRD lacked fields, and nobody has looked at it since. Without its

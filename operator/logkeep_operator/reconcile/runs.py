@@ -30,6 +30,7 @@ _NOT_INPUTS = {
 }
 _NO_INPUTS_OF_DRY_RUN = {"suspend", "run_policy", "spark"}
 _DRY_RUN = "dryRun"  # the last part of the key of a dry run
+_RELEASE = "release"
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,17 @@ def _wanted_restore(resource: Resource, due: datetime | None) -> WantedRun:
     parts = ([again] if again else []) + (["scheduled", scheduled] if scheduled else [])
     run_id = _hash(resource.uid, *parts)[:_ID_LENGTH]
     return WantedRun(run_id, run_id, run_id, again, scheduled)
+
+
+def release_key(run_id: str, release_time: str, failures: int) -> str:
+    """The key of a Job that releases the topics which a run holds: another one for each time, and after each failure.
+    The run has the id, the Job and the documents that it had when it restored them."""
+    return f"{run_id}.{_RELEASE}.{release_time}.{failures}"
+
+
+def is_release(key: str | None) -> bool:
+    """Whether a Job of this key releases topics."""
+    return key is not None and f".{_RELEASE}." in key
 
 
 def inputs_of(key: str) -> str:

@@ -16,7 +16,7 @@ from logkeep_operator.reconcile.asked import asked_hash
 from logkeep_operator.reconcile.observed import JobState, Observed, RunOrigin
 from logkeep_operator.reconcile.plan import Create, DeleteConfigMap, DeleteJob, EnsureAccess, EnsureNetworkPolicy
 from logkeep_operator.reconcile.requested import requested_by
-from logkeep_operator.reconcile.runs import WantedRun, is_dry_run, wanted_run
+from logkeep_operator.reconcile.runs import WantedRun, is_dry_run, is_release, wanted_run
 from logkeep_operator.reconcile.schedule import goes_on, scheduled_times, with_times
 from logkeep_operator.reconcile.stale_keys import reconciles
 from logkeep_operator.reconcile.step import Step
@@ -24,6 +24,7 @@ from logkeep_operator.reconcile.strimzi import kafka_access
 from logkeep_operator.reconcile.turns import Turns, place_of
 from logkeep_operator.reconcile.waiting import Waiting, archive_place
 from logkeep_operator.resources import (
+    ANNOTATION_RUN_KEY,
     LABEL_KUEUE,
     ROLE_DRIVER,
     RunToStart,
@@ -202,8 +203,9 @@ class Starting(Step):
         knows = self.resource if self.resource.key.is_backup else self.observed.backup
         archive = knows.status.archive if knows is not None else None
         anchor = archive.anchor_at(storage.uri) if archive is not None else None
+        release = is_release(annotations.get(ANNOTATION_RUN_KEY))
         return RunToStart(
-            self.resource, run_id, self.spec, storage, raw, self.engine, kafka, annotations, reconcile, anchor
+            self.resource, run_id, self.spec, storage, raw, self.engine, kafka, annotations, reconcile, anchor, release
         )
 
     def _refuse_another_owner(self) -> None:

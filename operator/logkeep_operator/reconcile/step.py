@@ -191,6 +191,7 @@ class Step:
             run=run,
             progress=None,
             verification=None,
+            held_topics=None,
             last_schedule_time=scheduled,
             last_handled_backup_runs=asked,
         )

@@ -45,7 +45,7 @@ class RunToStart:
     """One run to be started. `storage` is the archive: for a restore with backupRef, that of the backup. `raw_storage`
     is the same as the user wrote it. `kafka` is what `spec.cluster` means. The run's children get `annotations` beside
     that with the resource's name. With `reconcile` a backup looks for stale keys. `anchor` is the newest commit of the
-    archive that is known."""
+    archive that is known. With `release` a restore that has succeeded releases the topics that it holds."""
 
     resource: Resource
     id: str
@@ -57,6 +57,7 @@ class RunToStart:
     annotations: Mapping[str, str] = field(default_factory=dict)
     reconcile: bool = False
     anchor: str | None = None
+    release: bool = False
 
     @property
     def namespace(self) -> str:
@@ -138,6 +139,7 @@ def request_config_map(run: RunToStart) -> dict[str, Any]:
         uid=run.resource.uid if key.is_backup else None,
         anchor=run.anchor,
         take_over=run.resource.take_over if key.is_backup else None,
+        release=run.release or None,
     )
     return {
         "apiVersion": "v1",

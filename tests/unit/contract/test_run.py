@@ -42,6 +42,7 @@ def test_a_request_keeps_the_spec_as_written() -> None:
         "uid": None,
         "anchor": None,
         "takeOver": None,
+        "release": None,
     }
     assert RunRequest.from_json(request.to_json()) == request
 

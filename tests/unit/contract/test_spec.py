@@ -543,6 +543,18 @@ BAD_RESTORES = [
     ),
     (restore(topics={"retention": "Keep"}), "spec.topics.retention", "Refuse"),
     (restore(drill={}, topics={"retention": "Hold"}), "spec", "topics.retention has no effect with drill"),
+    (restore(topics={"holdFor": "7d"}), "spec.topics", "holdFor has no effect without retention Hold"),
+    (restore(topics={"retention": "Hold", "holdFor": "522w"}), "spec.topics", "holdFor must be at most 3650d"),
+    (restore(topics={"retention": "Hold", "holdFor": "7"}), "spec.topics.holdFor", "is not a duration"),
+    (
+        restore(
+            topics={"retention": "Hold", "holdFor": "7d"},
+            emit="KafkaTopics",
+            emitOptions={"strimziCluster": "prod"},
+        ),
+        "spec",
+        "topics.holdFor may not be given with emit: the KafkaTopics hold the topics, too",
+    ),
     (
         restore(source={"storage": {"uri": "file:///a"}, "retrieval": {}}),
         "spec.source",

@@ -36,7 +36,10 @@ OTHER_WORDS = {
     },
     "kinds": {"Job", "Pod"},
     "types of events": {"Normal", "Warning"},
-    "events": {"ConfigMapRecreated", "DrillFailed", "DriverStuck", "MissSchedule", "Resumed"},
+    "events": {
+        *("ConfigMapRecreated", "DrillFailed", "DriverStuck", "MissSchedule", "Resumed"),
+        *("TopicsReleased", "TopicsStayHeld"),
+    },
     "of pods": {"DisruptionTarget", "PodScheduled", "Unschedulable"},
     "of containers": {
         "ContainerCreating",

@@ -53,6 +53,11 @@ def partition(**changes: Any) -> dict[str, Any]:
     return known | changes
 
 
+def held(**changes: Any) -> dict[str, Any]:
+    known = {"total": 1, "topics": [], "released": None, "notReleased": [], "releasedTime": None}
+    return {"heldTopics": known | changes}
+
+
 WRONG: dict[str, dict[str, Any]] = {
     "phase is a number": {"phase": 5},
     "phase is without end": {"phase": "Running" * 1000},
@@ -137,8 +142,13 @@ WRONG_RESULTS: dict[str, dict[str, Any]] = {
     "a ConfigMap without end": {"emitted": {"configMap": "a" * 100_000, "key": "k", "topics": 1}},
     "a ConfigMap that is an object": {"emitted": {"configMap": {"a": {}}, "key": "k", "topics": 1}},
     "topics that are a text": {"emitted": {"configMap": "c", "key": "k", "topics": "1"}},
-    "held topics without a number": {"heldTopics": {"total": "3", "topics": []}},
-    "held topics with a name without end": {"heldTopics": {"total": 1, "topics": ["a" * 300]}},
+    "held topics without a number": held(total="3"),
+    "held topics with a name without end": held(topics=["a" * 300]),
+    "fewer released topics than none": held(released=-1),
+    "a number of released topics that is a text": held(released="1"),
+    "a topic without end that was not released": held(notReleased=["a" * 400]),
+    "a release in the year 100,000,000": held(releasedTime=1e18),
+    "a release at no time": held(releasedTime=NAN),
     "coverage of fewer topics than none": {"coverage": {"protected": -1}},
     "coverage that does not fit 64 bits": {"coverage": {"leftOut": 1 << 63}},
     "coverage with half a character": {"coverage": {"topicsVanished": ["\ud800"]}},
@@ -166,6 +176,14 @@ def test_a_result_that_cannot_be_read_leaves_the_end_to_the_job(changes: dict[st
     world.settle()
     assert world.status.phase is Phase.FAILED
     assert "cannot be read" in world.message()
+
+
+def test_a_result_with_held_topics_is_read_as_it_is() -> None:
+    world = started()
+    found = held(released=1, releasedTime=world.now.timestamp(), notReleased=["orders: NotHeld"])
+    written(world, result=json.dumps(json.loads(world.result().to_json()) | found))
+    world.settle()
+    assert world.status.phase is Phase.SUCCEEDED
 
 
 def test_a_report_that_cannot_be_read_gives_way_to_the_one_in_the_pod() -> None:

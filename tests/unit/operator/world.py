@@ -29,6 +29,7 @@ from logkeep_operator.reconcile import (
     Turns,
     reconcile,
 )
+from logkeep_operator.resources import is_progress_name
 from logkeep_operator.settings import EngineSettings
 
 START = datetime(2026, 11, 21, 8, 0, 0, tzinfo=UTC)
@@ -187,11 +188,14 @@ class World:
         self.documents[run_id] = replace(known, config_maps=names, created=made, origin=origin(body))
 
     def delete_config_map(self, name: str) -> None:
-        left = {
-            run_id: replace(known, config_maps=tuple(other for other in known.config_maps if other != name))
-            for run_id, known in self.documents.items()
-        }
-        self.documents = {run_id: known for run_id, known in left.items() if known.config_maps}
+        """Delete it, with the documents in it."""
+        for run_id, known in list(self.documents.items()):
+            if name in known.config_maps:
+                left = replace(known, config_maps=tuple(other for other in known.config_maps if other != name))
+                if is_progress_name(name):
+                    left = replace(left, progress=None, result=None, written=None)
+                self.documents[run_id] = left
+        self.documents = {run_id: known for run_id, known in self.documents.items() if known.config_maps}
 
     def settle(self) -> None:
         """Reconcile until nothing changes; that must not take long, or two steps undo each other."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,17 @@ import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.contract.names import ExitCode
-from logkeep_engine.contract.run import HeldTopics, RunResult
+from logkeep_engine.contract.run import HeldTopics, RunRequest, RunResult
 from logkeep_engine.contract.spec import KafkaRestoreSpec, parse_restore
 from logkeep_engine.errors import ArchiveDamaged, BrokerUnavailable, Refused, RestoreBusy, SpecError, StateAltered
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore import held_topics
+from logkeep_engine.restore import held_topics, releasing
 from logkeep_engine.restore.alive import AliveNote
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.held_topics import ReleaseOutcome, hold_existing, release, told_held
 from logkeep_engine.restore.plan import PartitionPlan, RestorePlan, TopicPlan
 from logkeep_engine.restore.planner import RestorePlanner
+from logkeep_engine.restore.releasing import run_release
 from logkeep_engine.restore.state import HELD_NOTE, RESULT, RestoreState
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import CLUSTER, ORDERS, archive_of, chunk
@@ -163,13 +165,16 @@ def test_brokers_that_do_not_hold_it_end_the_run(archive: Archive) -> None:
 
 
 def test_people_are_told_which_topics_are_held() -> None:
-    assert told_held(None) == ""
-    assert told_held(HeldTopics(1, ("a",))) == (
+    assert told_held(None, None) == ""
+    assert told_held(HeldTopics(1, ("a",)), None) == (
         "1 topic keeps all records (retention.ms=-1, retention.bytes=-1) until `logkeep release`: a"
     )
-    assert "2 topics would keep all records" in told_held(HeldTopics(2, ("a", "b")), would=True)
+    assert "2 topics would keep all records" in told_held(HeldTopics(2, ("a", "b")), None, would=True)
+    two = HeldTopics(2, ("a", "b"))
+    assert told_held(two, "7d").endswith("(retention.ms=-1, retention.bytes=-1) until they are released: a, b")
+    assert told_held(two, "7d", would=True).endswith("until they are released, 7d after the restore: a, b")
     many = HeldTopics(30, tuple(f"t{number}" for number in range(20)))
-    assert told_held(many).endswith("t8, t9 and 20 more")
+    assert told_held(many, None).endswith("t8, t9 and 20 more")
 
 
 # ---- releasing
@@ -209,7 +214,7 @@ def test_a_second_release_changes_nothing(held: tuple[Control, RestoreContext]) 
     control, context = held
     release(context)
     control.changes.clear()
-    assert [item.outcome for item in release(context)] == [ReleaseOutcome.NOT_HELD] * 2
+    assert [item.outcome for item in release(context)] == [ReleaseOutcome.RELEASED_BEFORE] * 2
     assert control.changes == []
 
 
@@ -228,7 +233,7 @@ def test_a_release_that_was_interrupted_goes_on(
     with pytest.raises(KeyboardInterrupt):
         release(context)
     monkeypatch.setattr(Control, "alter_topic_configs", alter)
-    assert [item.outcome for item in release(context)] == [ReleaseOutcome.NOT_HELD, ReleaseOutcome.RELEASED]
+    assert [item.outcome for item in release(context)] == [ReleaseOutcome.RELEASED_BEFORE, ReleaseOutcome.RELEASED]
     assert control.own == {"copy": {"flush.ms": "1"}, "there": {"retention.ms": "60000"}}
 
 
@@ -318,3 +323,66 @@ def test_a_default_of_the_source_that_cannot_be_read_is_not_guessed(
     with pytest.raises(SpecError, match="topic copy has no retention of its own, and it is damaged"):
         release(context)
     assert control.changes == []
+
+
+# ---- when the time is over
+
+
+@pytest.mark.parametrize("earlier_end", [None, 1_000.0])
+def test_topics_are_held_until_their_time_is_over(
+    held: tuple[Control, RestoreContext], monkeypatch: pytest.MonkeyPatch, earlier_end: float | None
+) -> None:
+    """The time counts from the success of the run, or of the earlier one that it has found."""
+    control, context = held
+    done = RunResult("restore-1", "KafkaRestore", "Succeeded", 0, 1.0, earlier_end or 2.0)
+    if earlier_end is not None:
+        done = replace(done, end_time=5_000.0, earlier_run="restore-1", earlier_end=earlier_end)
+    context.state.storage.put(context.state.file(RESULT), done.to_json().encode())
+    context = replace(context, spec=spec(holdFor="1h"))
+    until = (earlier_end or 2.0) + 3600
+    monkeypatch.setattr("logkeep_engine.restore.held_topics.time.time", lambda: until - 1)
+    with pytest.raises(Refused, match=r"run restore-1 holds its topics until 1970-01-01T01:.*nothing was released"):
+        release(context, in_time=True)
+    with pytest.raises(SpecError, match=r"spec\.topics\.holdFor: without it topics are held until somebody"):
+        release(replace(context, spec=spec()), in_time=True)
+    assert control.changes == []
+    monkeypatch.setattr("logkeep_engine.restore.held_topics.time.time", lambda: until)
+    assert [item.outcome for item in release(context, in_time=True)] == [ReleaseOutcome.RELEASED] * 2
+
+
+def test_a_user_may_release_topics_before_their_time_is_over(held: tuple[Control, RestoreContext]) -> None:
+    _, context = held
+    found = release(replace(context, spec=spec(holdFor="500w")))
+    assert [item.outcome for item in found] == [ReleaseOutcome.RELEASED] * 2
+
+
+def test_the_operator_is_told_how_many_topics_are_released_and_which_are_not(
+    held: tuple[Control, RestoreContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control, context = held
+
+    @contextmanager
+    def opened(*_: Any) -> Iterator[RestoreContext]:
+        yield replace(context, spec=spec(holdFor="1s"))
+
+    monkeypatch.setattr(releasing, "open_run", opened)
+    before = context.state.storage.read(context.state.file(RESULT))
+    request = RunRequest("KafkaRestore", "again", "team", "restore-1", {}, requested_by="somebody", release=True)
+    control.own["there"]["retention.ms"] = "5"
+    result = run_release(request, spec(), Reporter("restore-1"), {})
+    assert result.held_topics is not None
+    at = result.held_topics.released_time
+    assert result.held_topics == HeldTopics(2, ("copy", "there"), 1, ("there: NotHeld",), at)
+    assert replace(result, held_topics=None).to_json().encode() == before
+    assert RunResult.from_json(result.to_json()) == result
+    short = RunResult.from_json(result.to_termination_message(4096))
+    assert short.held_topics == HeldTopics(2, (), 1, (), at)
+    again = run_release(request, spec(), Reporter("restore-1"), {})  # as after a driver that could not tell
+    assert again.held_topics is not None
+    assert replace(again.held_topics, released_time=at) == result.held_topics
+    control.late = True
+    control.own["there"] |= HELD
+    failed = run_release(request, spec(), Reporter("restore-1"), {})
+    assert (failed.outcome, failed.error_code, failed.held_topics) == ("Failed", "BrokerUnavailable", None)
+    assert (failed.run_id, failed.requested_by) == ("restore-1", "somebody")
+    assert context.state.storage.read(context.state.file(RESULT)) == before

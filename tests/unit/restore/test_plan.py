@@ -494,6 +494,8 @@ class TestDigest:
         assert self.digest(offsets="Any") == expected
         assert self.digest(topics={"configs": {"policy": "Restore", "override": {}}}) == expected
         assert self.digest(offsets="Same") != expected
+        held = self.digest(topics={"retention": "Hold"})
+        assert held == self.digest(topics={"retention": "Hold", "holdFor": "7d"}) != expected
 
     def test_a_run_goes_on_however_it_runs_and_wherever_its_state_lies(self) -> None:
         changed: dict[str, object] = {

@@ -232,7 +232,12 @@ def _held(status: Body) -> list[Row]:
         return []
     names = [str(name) for name in found.get("topicList") or ()]
     more = f" and {left} more" if (left := int(found.get("topics") or 0) - len(names)) > 0 else ""
-    return [("held topics", f"{', '.join(names)}{more}: they keep all records until `logkeep release`")]
+    if found.get("releasedTime"):
+        kept = ", ".join(str(item) for item in found.get("notReleasedList") or ())
+        told = f"{found.get('released', 0)} of {found.get('topics')} released at {found['releasedTime']}"
+        return [("held topics", f"{told}, not {kept}" if kept else told)]
+    until = found.get("releaseTime") or "`logkeep release`"
+    return [("held topics", f"{', '.join(names)}{more}: they keep all records until {until}")]
 
 
 def run_notes(body: Body) -> list[str]:

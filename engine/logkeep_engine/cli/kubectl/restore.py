@@ -60,6 +60,12 @@ Retention = Annotated[
         "Refuse, the default, restores nothing then."
     ),
 ]
+HoldFor = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DURATION", help="With --retention Hold: so long after the success, such as 7d, they are released."
+    ),
+]
 AsOf = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="The state of a time, such as 2026-11-17T14:05:00Z (spec.point.asOf)."),
@@ -97,6 +103,7 @@ class ChoiceOptions:
     offsets: Offsets = None
     verify: Verify = None
     retention: Retention = None
+    hold_for: HoldFor = None
     groups: Groups = False
     everything: Everything = False
     as_of: AsOf = None
@@ -162,6 +169,8 @@ def restore_spec(backup: str, cluster: Mapping[str, Any], chosen: ChoiceOptions)
         topics["rename"] = [_rename(rule) for rule in chosen.rename]
     if chosen.retention is not None:
         topics["retention"] = chosen.retention.value
+    if chosen.hold_for is not None:
+        topics["holdFor"] = chosen.hold_for
     if topics:
         spec["topics"] = topics
     if chosen.if_topic_exists is not None:
