@@ -181,7 +181,7 @@ def check(world: World, number: int | None) -> Iterator[Fault]:
     for text in world.wrongly_taken:
         yield Fault("taken", "retention", "the newest", text, world.had())
     world.wrongly_taken.clear()
-    yield from _whole(world, archive, state)
+    yield from _verified_archive(world, archive, "verify", "the archive", died=bool(world.died))
     if not state.successes() and not world.reference.points:
         return
     for asked in (*_runs(world), *_newest(world), *_moments(world, state, None if number is None else Random(number))):
@@ -198,11 +198,11 @@ _HOLE = "are neither archived nor recorded as lost"
 """The words of `verify` for what a run that died has not come to."""
 
 
-def _whole(world: World, archive: Archive, state: ArchiveState) -> Iterator[Fault]:
+def _verified_archive(world: World, archive: Archive, reader: str, name: str, *, died: bool) -> Iterator[Fault]:
     faults = [str(fault) for fault in verify(archive).faults]
-    faults = [fault for fault in faults if not (world.died and _HOLE in fault)]
+    faults = [fault for fault in faults if not (died and _HOLE in fault)]
     if faults:
-        yield Fault("damaged", "verify", "the archive", faults[0], world.had())
+        yield Fault("damaged", reader, name, faults[0], world.had())
 
 
 def _runs(world: World) -> Iterator[Asked]:
@@ -380,9 +380,7 @@ def _targets(world: World) -> Iterator[Fault]:
 
 def _target(world: World, name: str, target: Target) -> Iterator[Fault]:
     archive = Archive.open(target.store)
-    faults = verify(archive).faults
-    if faults:
-        yield Fault("damaged", f"verify of {name}", "the target", str(faults[0]), world.had())
+    yield from _verified_archive(world, archive, f"verify of {name}", "the target", died=bool(target.died))
     for topic_ids in incarnations_of(world, target.lines):
         asked = Asked("the target", target.lines, None, topic_ids, ends=target.ends)
         yield from _asked(world, world.state(), target.store, f"conversion to {name}", asked)

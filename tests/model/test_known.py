@@ -509,6 +509,18 @@ CUT_OFF_BEFORE_ITS_END = history(
     Backup(pieces=2, backwards=True, dies=4),
     Backup(),
 )
+# A conversion that was killed has a hole where it has not come to.
+CONVERT_WITH_A_HOLE = history(
+    Settings("compact,delete", max_bytes=400),
+    Write(),
+    Backup(),
+    Write(),
+    Write(),
+    Write(hours=48),
+    Convert(),
+    Backup(retains=True),
+    Convert(dies=3),
+)
 
 # What was erased of a branch is no erased record of the log that has its offsets now.
 ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), Erase(), CutOff(), Write(), Backup())
@@ -576,6 +588,7 @@ ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), 
         pytest.param(CUT_OFF_AFTER_CLEANING, id="cut_off_after_cleaning"),
         pytest.param(ERASED_BEFORE_A_TIME, id="erased_before_a_time"),
         pytest.param(CUT_OFF_BEFORE_ITS_END, id="cut_off_before_its_end"),
+        pytest.param(CONVERT_WITH_A_HOLE, id="convert_with_a_hole"),
         pytest.param(ERASED_THEN_CUT_OFF, id="erased_then_cut_off"),
     ],
 )
