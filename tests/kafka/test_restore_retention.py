@@ -187,10 +187,10 @@ class TestExistingTopics:
 
 
 class TestHoldFor:
-    def end_of(self, spec: Mapping[str, Any], folder: Path) -> RunResult:
-        """The result of a driver that is told to release the topics of `restore-1`."""
+    def end_of(self, spec: Mapping[str, Any], folder: Path, run_id: str = "restore-1") -> RunResult:
+        """The result of a driver that is told to release the topics of a run."""
         folder.mkdir(exist_ok=True)
-        request = RunRequest("KafkaRestore", "test", "", "restore-1", dict(spec), release=True)
+        request = RunRequest("KafkaRestore", "test", "", run_id, dict(spec), release=True)
         (folder / "request.json").write_text(request.to_json())
         driver = start_driver(folder / "request.json", spark=False)
         code = driver.wait(120)
@@ -238,6 +238,26 @@ class TestHoldFor:
         assert (again.held_topics.total, again.held_topics.released) == (2, 1)
         assert "ReleasedBefore" in released(spec, root)
         assert "NotHeld" in released(spec, root)
+
+    def test_a_resource_that_finds_the_restore_done_releases_what_that_one_holds(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        root, copy = tmp_path / "archive", f"{unique}-copy"
+        filled(kafka, unique, root, **NO_RETENTION)
+        keeps = {"configs": {"override": {"retention.ms": str(7 * DAY)}}}
+        first = bring_back(spec_of(kafka, root, "Hold", holdFor="500w", **keeps))
+        spec = {**spec_of(kafka, root, "Hold", holdFor="1s", **keeps), "ifTopicExists": "Resume"}
+        found = bring_back(spec, "restore-2")
+        assert (found.earlier_run, found.earlier_end) == ("restore-1", first.end_time)
+        assert found.held_topics == first.held_topics
+        eventually(lambda: time.time() > first.end_time + 1)
+        ended = self.end_of(spec, tmp_path / "release", "restore-2")
+        assert ended.held_topics is not None
+        assert (ended.run_id, ended.held_topics.total, ended.held_topics.released) == ("restore-2", 1, 1)
+        assert topic_settings(kafka, copy) == {"retention.ms": str(7 * DAY)}
+        eventually(lambda: committed(kafka, copy) == [])
+        again = bring_back(spec, "restore-3")  # also after Kafka has deleted the records
+        assert again.earlier_run == "restore-1"
 
 
 class TestDefaultsOfTheSource:

@@ -30,6 +30,7 @@ from logkeep_operator.resources import is_topics_name
 from logkeep_operator.settings import EngineSettings
 
 RELEASE_FAILED = "ReleaseFailed"
+_UNTOLD = HeldTopicsStatus()  # the report that names the topics was lost, and they are held all the same
 _FIRST_WAIT, _LONGEST_WAIT = timedelta(minutes=1), timedelta(hours=1)
 _LAST = datetime(9000, 1, 1, tzinfo=UTC)  # whoever may write a status may write any time
 
@@ -39,15 +40,21 @@ _LAST = datetime(9000, 1, 1, tzinfo=UTC)  # whoever may write a status may write
 
 def with_release_time(status: Status, spec: KafkaBackupSpec | KafkaRestoreSpec, now: datetime) -> Status:
     """The status with the time at which the topics are released that it tells of, as the spec says it now."""
-    held, success = status.held_topics, parse_timestamp(status.last_success_time)
-    if held is None or held.released_time is not None or not isinstance(spec, KafkaRestoreSpec):
+    if not isinstance(spec, KafkaRestoreSpec):
         return status
-    seconds = spec.topics.hold_seconds
+    seconds, success = spec.topics.hold_seconds, parse_timestamp(status.last_success_time)
+    held = status.held_topics or (_UNTOLD if seconds is not None and _has_lost_report(status.run) else None)
+    if held is None or held.released_time is not None:
+        return status
     at = None if seconds is None or success is None else min(success, _LAST) + timedelta(seconds=seconds)
     held = replace(held, release_time=None if at is None else timestamp(at))
     if at is None or at > now:  # what has failed at an earlier time counts no more
         held = replace(held, failures=None, failed_time=None, message=None)
     return replace(status, held_topics=held)
+
+
+def _has_lost_report(run: RunStatus | None) -> bool:
+    return run is not None and run.outcome is StatusOutcome.SUCCEEDED and run.exit_code is None
 
 
 def is_held(status: Status) -> bool:
@@ -120,12 +127,16 @@ def _told(held: HeldTopicsStatus) -> str:
         failed = parse_timestamp(held.failed_time)
         again = f" at {timestamp(min(failed, _LAST) + _wait_after(held.failures))}" if failed is not None else ""
         return (
-            f"the release of {so_many(held.topics, 'held topic')}, due at {held.release_time}, has failed "
+            f"the release of {_number(held)}, due at {held.release_time}, has failed "
             f"{so_many(held.failures, 'time')} and is tried again{again}: {held.message}"
         )
     if held.release_time is not None:
-        return f"{so_many(held.topics, 'held topic')} to be released at {held.release_time}"
+        return f"{_number(held)} to be released at {held.release_time}"
     return ""
+
+
+def _number(held: HeldTopicsStatus) -> str:
+    return so_many(held.topics, "held topic") if held.topics else "held topics"
 
 
 # ---- the Job
@@ -165,7 +176,7 @@ class Release(GoingOn):
 
     def on_its_way(self, reason: str, message: str) -> tuple[Condition, ...]:
         before = f" It has failed {so_many(self.held.failures, 'time')}." if self.held.failures else ""
-        told = f"The release of {so_many(self.held.topics, 'held topic')} is on its way: {message}{before}"
+        told = f"The release of {_number(self.held)} is on its way: {message}{before}"
         return super().on_its_way(reason, told)
 
     def _begin(self, run: RunStatus) -> Plan:

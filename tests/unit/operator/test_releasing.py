@@ -488,6 +488,26 @@ def test_a_restore_that_another_resource_has_done_counts_from_that_success() -> 
     assert world.condition("Ready") == ("True", "RestoredBefore")
 
 
+@pytest.mark.parametrize("hold_for", ["1d", None])
+def test_a_restore_whose_report_was_lost_releases_its_topics_as_well(hold_for: str | None) -> None:
+    world = World("KafkaRestore", restore_spec(topics=topics(hold_for)))
+    world.backup = resource("KafkaBackup", backup_spec(), status=Status(last_success_time="2026-11-21T07:00:00Z"))
+    world.settle()
+    world.pass_time(minutes=1)
+    world.driver("Succeeded", exit_code=0)
+    world.job_is(active=0, complete=True)
+    world.settle()
+    if hold_for is None:
+        assert world.status.held_topics is None
+        return
+    assert world.message().startswith(f"held topics to be released at {timestamp(END + DAY)}; The run is done")
+    world.created.clear()
+    begin(world)
+    assert "The release of held topics is on its way" in world.message()
+    release(world)
+    assert (held(world).topics, held(world).released, held(world).topic_list) == (3, 3, ("a", "b", "c"))
+
+
 def test_a_status_that_was_lost_comes_back_with_the_release() -> None:
     world = restored()
     begin(world)
