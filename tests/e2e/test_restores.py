@@ -29,6 +29,7 @@ from tests.data.compare import compare_topics, read_committed
 from tests.data.murmur2 import target_of
 from tests.data.topics import Record, commit_positions, create_topic, end_transaction, produce, topic_names
 from tests.e2e.home import Home
+from tests.kafka.restores import topic_settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -184,7 +185,8 @@ def asked_for(bootstrap: str, point: int) -> Iterator[Document]:
     topics = {"partitionCount": DIVIDED, "partitioner": "murmur2"}
     divided: Document = {"topics": topics, "consumerGroups": {"restore": "None"}}
     yield named("by-time", point={"timestamp": iso(point)}, **divided)
-    yield named("part", topics={"partitions": [{"topic": TOPIC, "partition": 1, "target": 0}]})
+    part = [{"topic": TOPIC, "partition": 1, "target": 0}]
+    yield named("part", topics={"partitions": part, "retention": "Hold", "holdFor": "1s"})
 
 
 def apply_all(home: Home, documents: Iterator[Document]) -> dict[str, Resource]:
@@ -266,6 +268,21 @@ def test_chosen_partitions_go_where_the_mapping_says(archived: Archived) -> None
     assert restored(bootstrap, f"part.{TOPIC}", 0) == list(archived.source[1].values())
     assert restored(bootstrap, f"part.{TOPIC}", 1) == []
     assert archived.positions("part", 1) == {0: archived.places_of(LAST)[1]}
+
+
+def test_topics_that_are_held_are_released_by_the_same_run_in_time(archived: Archived) -> None:
+    part = archived.restores["part"]
+    run = part.wait("Succeeded")["run"]
+    wait_until(lambda: "releasedTime" in part.status["heldTopics"], 300, "the release")
+    status = part.wait("Succeeded")
+    held = status["heldTopics"]
+    assert (held["topicList"], held["released"], "failures" in held) == ([f"part.{TOPIC}"], 1, False)
+    assert held["releaseTime"] <= held["releasedTime"]
+    assert (status["run"], len(status["history"])) == (run, 1)
+    ready = part.condition("Ready")
+    assert (ready["status"], ready["reason"]) == ("True", "RunSucceeded")
+    assert ready["message"].startswith(f"1 held topic released at {held['releasedTime']}; ")
+    assert not {"retention.ms", "retention.bytes"} & topic_settings(archived.home.broker, f"part.{TOPIC}").keys()
 
 
 def test_a_drill_proves_the_archive_and_leaves_nothing_but_a_report(archived: Archived) -> None:
