@@ -3,8 +3,8 @@ for what happened before.
 
     deleted?  invalid?  another run unfinished?  a time due?  this run over?  suspended?  no Job yet?  else it runs.
 
-A run that has ended is never touched again, whatever became of its Job. The exception is a restore that failed and is
-to be tried again (`retry`). A Job that vanished before its run ended is made again: the engine continues where the
+A run that has ended is never touched again, whatever became of its Job. The exceptions are a restore that failed and is
+to be tried again (`retry`), and one that has succeeded and is to release its topics (`releasing`). A Job that vanished before its run ended is made again: the engine continues where the
 archive's last commit is.
 """
 
@@ -124,7 +124,7 @@ def _rests(resource: Resource, now: datetime) -> bool:
 def refused(resource: Resource, reason: str, message: str, now: datetime) -> Plan:
     """Tell that something which the run needs was not made: the API refused it (a quota, an admission webhook, a
     missing permission), or its name is taken."""
-    return Step(Observed(resource), now).refused(reason, message)
+    return Step(Observed(resource), now).refused(reason, message, kept=is_release_due(resource.status, now))
 
 
 def outdated(resource: Resource, message: str, now: datetime) -> Plan:

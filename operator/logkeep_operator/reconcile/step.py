@@ -133,10 +133,12 @@ class Step:
         refuses in its spec."""
         return self.done(self.before.phase or Phase.SUCCEEDED, ())
 
-    def refused(self, reason: str, message: str) -> Plan:
-        """Plan for an object that could not be made. The controller tries again."""
+    def refused(self, reason: str, message: str, *, kept: bool = False) -> Plan:
+        """Plan for an object that could not be made. The controller tries again. `kept`: the phase stays as it is."""
         self.trouble_event(reason, message)
-        phase = self.before.phase if self.before.phase in (Phase.RUNNING, Phase.SUSPENDED) else Phase.PENDING
+        phase = Phase.PENDING
+        if self.before.phase is not None and (kept or self.before.phase in (Phase.RUNNING, Phase.SUSPENDED)):
+            phase = self.before.phase
         return self.done(phase, conditions.reconciling(reason, message))
 
     def outdated(self, message: str) -> Plan:

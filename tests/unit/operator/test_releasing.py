@@ -11,7 +11,7 @@ import pytest
 from logkeep_engine.contract.run import HeldTopics, RunRequest
 from logkeep_operator.api import Phase, Status, StatusOutcome
 from logkeep_operator.api.status import HeldTopicsStatus, timestamp
-from logkeep_operator.reconcile import RunOrigin, is_at_rest, wake_after_rest
+from logkeep_operator.reconcile import RunOrigin, is_at_rest, refused, wake_after_rest
 from logkeep_operator.reconcile.turns import Turns
 from logkeep_operator.settings import Concurrency
 from tests.unit.operator.world import START, World, backup_spec, resource, restore_spec
@@ -322,6 +322,16 @@ def test_what_the_run_needs_is_waited_for_and_told() -> None:
     world.settle()
     assert world.condition("Ready") == ("True", "Pending")
     assert world.created[-1]["kind"] == "Job"
+
+
+def test_an_object_that_the_api_refuses_leaves_the_phase_as_it_is() -> None:
+    world = restored()
+    world.pass_time(days=1)
+    status = refused(world.resource, "ApiRefused", "exceeded quota", world.now).status
+    assert status is not None
+    ready = status.condition("Ready")
+    assert ready is not None
+    assert (status.phase, ready.status, ready.reason) == (Phase.SUCCEEDED, "False", "ApiRefused")
 
 
 def test_a_release_waits_for_its_turn_among_the_drivers() -> None:
