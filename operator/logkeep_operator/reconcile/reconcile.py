@@ -4,8 +4,8 @@ for what happened before.
     deleted?  invalid?  another run unfinished?  a time due?  this run over?  suspended?  no Job yet?  else it runs.
 
 A run that has ended is never touched again, whatever became of its Job. The exceptions are a restore that failed and is
-to be tried again (`retry`), and one that has succeeded and is to release its topics (`releasing`). A Job that vanished before its run ended is made again: the engine continues where the
-archive's last commit is.
+to be tried again (`retry`), and one that has succeeded and is to release its topics (`releasing`). A Job that vanished
+before its run ended is made again: the engine continues where the archive's last commit is.
 """
 
 from __future__ import annotations
