@@ -87,7 +87,16 @@ PACKAGES: Mapping[str, Near] = {
                 "old_brokers",
                 "reconcile",
             ),
-            *_broker("rights", "round_trip_property", "task_memory", "tiered", "transactions", "versions", "kfake"),
+            *_broker(
+                "rights",
+                "round_trip_property",
+                "task_memory",
+                "tiered",
+                "transactions",
+                "versions",
+                "kfake",
+                "misrouted",
+            ),
             *_simulated("coverage", "history", "ledger", "requests", "schedules", "stale_brokers", "unlisted_topics"),
             "tests/ledger/*",
         ),
@@ -131,7 +140,7 @@ PACKAGES: Mapping[str, Near] = {
             *_broker(
                 "control_plane", "fetch", "follower_reads", "kept_pool", "limits", "positions", "produce", "survey"
             ),
-            *_broker("ipv6", "share_groups", "streams_groups"),
+            *_broker("ipv6", "kfake", "misrouted", "share_groups", "streams_groups"),
             *_simulated("partition_log", "protocol", "unlisted_topics"),
         ),
     ),

@@ -69,7 +69,7 @@ def test_what_brokers_do_not_know_of_their_users_is_named_and_all_else_comes_bac
 
 
 def test_a_backup_of_brokers_that_lack_a_request_which_it_needs_is_refused_by_name(unique: str, tmp_path: Path) -> None:
-    """As with nisshi 0.8.1, which knows no OffsetForLeaderEpoch: without it nobody can tell whether a log was cut."""
+    """Nobody can tell without OffsetForLeaderEpoch whether a log was cut. Brokers of nisshi 0.8.1 do not know it."""
     with Kfake(unknown=[OFFSET_FOR_EPOCH]) as lacking:
         create_topic(lacking.bootstrap, unique)
         Topics(lacking).produce(unique, numbers(30))

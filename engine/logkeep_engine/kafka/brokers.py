@@ -7,6 +7,9 @@ produce.
 A request has one of three outcomes: an answer; `BrokerTrouble`, which may pass, so that the caller asks again
 (`Patience` says for how long); or an error of `errors`.
 
+An address may lead to a broker of another cluster, by a name or a port that somebody has moved, and topics there may
+have the same names. So each connection asks which cluster it has reached before anything is sent through it.
+
 aiokafka's connections do TLS and SASL, and `wire` takes them over from there. aiokafka's client is not used: it asks
 for topics in a way that creates them, and for the metadata of the whole cluster when a connection breaks.
 """
@@ -58,6 +61,10 @@ ADVERTISED = (
     "the broker tells its clients (advertised.listeners). If it is of another network, take the bootstrap address of a "
     "listener that advertises one of this network."
 )
+MISROUTED = (
+    "Check where this address leads to: the name, the port, and what forwards connections on the way. It must be a "
+    "broker of the cluster that spec.cluster.bootstrapServers names."
+)
 _AT_ONCE_SECONDS = 1.0  # a broker that is well takes milliseconds
 _IDLE_SECONDS = 540  # below the broker's connections.max.idle.ms of 10 minutes
 
@@ -88,6 +95,7 @@ class BrokerPool:
         # Brokers by id; bootstrap addresses have the ids -1, -2 and so on.
         self._bootstrap = {-1 - i: _host_port(address) for i, address in enumerate(connection.bootstrap)}
         self._brokers: dict[int, tuple[str, int]] = {}
+        self._cluster_id = connection.cluster_id  # that of the brokers; "": it is not known yet
         self._open: dict[tuple[int, int], Wire] = {}
         self._opening: dict[tuple[int, int], asyncio.Lock] = {}
         self._topics: dict[str, _Topic] = {}
@@ -274,8 +282,31 @@ class BrokerPool:
             except (KafkaError, OSError, ValueError, AssertionError) as error:
                 self._raise_if_refused(node, error)
                 raise self._not_connected(node, f": {_reason(error)}") from error
+            await self._check_wire(node, wire)
             self._open[key] = wire
             return wire
+
+    async def _check_wire(self, node: int, wire: Wire) -> None:
+        """Find out which cluster a new connection has reached, and close it if that is another one. Raises
+        BrokerTrouble, BrokerRefused."""
+        if not self._cluster_id:
+            return
+        try:
+            async with asyncio.timeout(min(self.limits.request, ANSWER_SECONDS)):
+                answer = await wire.send(protocol.metadata([]))
+            self._check_cluster(node, answer.cluster_id)
+        except VersionMissing as error:
+            wire.close()
+            raise self._too_old(node, error) from error
+        except TimeoutError as error:
+            wire.close(error)
+            raise BrokerTrouble(f"{self.name(node)} did not say of which cluster it is", timed_out=True) from error
+        except OSError as error:
+            wire.close()
+            raise self._not_connected(node, f": {_reason(error)}") from error
+        except BaseException:
+            wire.close()
+            raise
 
     def _not_connected(self, node: int, why: str) -> BrokerTrouble:
         reason = self.name(node) + why
@@ -380,8 +411,7 @@ class BrokerPool:
             return answer
 
         answer = await self._ask_any(ask)
-        if answer.brokers:
-            self._brokers = answer.brokers
+        self._learn(answer.brokers, answer.cluster_id)
         for topic in topics:
             self._topics[topic] = _Topic(asked, answer.topics.get(topic))
 
@@ -397,9 +427,14 @@ class BrokerPool:
             return view
 
         view = await self._ask_any(ask)
-        if view.brokers:
-            self._brokers = view.brokers
+        self._learn(view.brokers, view.cluster_id)
         return view
+
+    def _learn(self, brokers: dict[int, tuple[str, int]], cluster_id: str) -> None:
+        """Keep what an answer says of the cluster: the brokers that it names must be of the same one."""
+        if brokers:
+            self._brokers = brokers
+            self._cluster_id = self._connection.cluster_id or cluster_id
 
     async def describe_to_all(self, names: Sequence[str]) -> tuple[dict[int, ClusterView], dict[int, str]]:
         """These topics as each living broker knows them, and the brokers that did not answer, with the reason. A broker
@@ -429,9 +464,11 @@ class BrokerPool:
 
     def _check_cluster(self, node: int, cluster_id: str) -> None:
         """Raises BrokerTrouble if a broker is of another cluster: its topics are others, whatever their names."""
-        wanted = self._connection.cluster_id
+        wanted = self._connection.cluster_id or (self._cluster_id if node >= 0 else "")
         if wanted and cluster_id and cluster_id != wanted:
-            raise BrokerTrouble(f"{self.name(node)} belongs to Kafka cluster {cluster_id}, not to {wanted}")
+            raise BrokerTrouble(
+                f"{self.name(node)} belongs to Kafka cluster {cluster_id}, not to {wanted}", hint=MISROUTED
+            )
 
     async def _metadata_version(self, node: int) -> int:
         """The version in which a broker is asked for metadata. Raises BrokerTrouble, BrokerRefused."""
