@@ -110,8 +110,9 @@ def _cut_off(refused: Refused) -> bool:
 
 def _gone(refused: Refused) -> bool:
     """docs/run.md, "A running restore keeps what it reads": one that was stopped may find objects deleted, unless the
-    point is kept. An erasure deletes what retention has removed, too, without waiting for the grace."""
-    return (refused.removed or refused.erased) and not refused.kept
+    point is kept, and no snapshot stands for what it began with. An erasure deletes what retention has removed, too,
+    without waiting for the grace."""
+    return (refused.removed or refused.erased) and (not refused.kept or "snapshot" in refused.features)
 
 
 def _erased(refused: Refused) -> bool:

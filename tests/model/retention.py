@@ -58,12 +58,18 @@ def _stands_for(items: Iterable[Item], item: Item) -> bool:
 
 
 def _as_old_as_transactions_before(items: Iterable[Item]) -> Iterator[tuple[Item, int]]:
-    """The times of items. What follows a transaction in its log is never older than it."""
+    """The times of items. What follows a transaction in its log is never older than it. A branch follows what lies
+    below it of the log that goes on."""
     held: dict[tuple[str, int, str], int] = {}
+    trunk: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for item in sorted(items, key=lambda item: (item.line, item.is_snapshot, item.start)):
-        time = item.time if item.is_snapshot else max(item.time, held.get(item.line, -1))
+        below = [time for end, time in trunk.get(item.line[:2], ()) if end <= item.start and item.branch]
+        held.setdefault(item.line, max(below, default=-1))
+        time = item.time if item.is_snapshot else max(item.time, held[item.line])
         if item.transactional and not item.is_snapshot:
             held[item.line] = time
+            if not item.branch:
+                trunk.setdefault(item.line[:2], []).append((item.end, time))
         yield item, time
 
 

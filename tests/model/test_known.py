@@ -521,6 +521,50 @@ CONVERT_WITH_A_HOLE = history(
     Backup(retains=True),
     Convert(dies=3),
 )
+# A branch is no older than the transactions below it, by which the log goes on, too.
+TOO_MUCH_WITH_A_BRANCH = history(
+    Settings("compact,delete", max_bytes=400),
+    Write(),
+    Backup(),
+    Write(commits=True),
+    Backup(),
+    Write(hours=1),
+    Backup(),
+    CutOff(),
+    Backup(retains=True),
+)
+# A restore that has begun with the log cannot go on once a snapshot stands for that, and there is no grace.
+STOOD_FOR_SINCE = history(
+    Settings("compact", keep_runs=3), Write(), Backup(), Restore("run", 3), Backup(snapshots=True, retains=True)
+)
+# Of an incarnation with tombstones alone a snapshot has nothing: it has no records, and the one before is taken.
+NOTHING_BUT_TOMBSTONES = history(
+    Settings("compact"),
+    Write(),
+    Backup(),
+    Recreate(),
+    Write("B"),
+    Backup(snapshots=True),
+    Write(commits=False),
+    Backup(snapshots=True),
+)
+# What a branch has below its beginning counts in maxBytes, too, once the log was read again.
+TOO_MUCH_BELOW_A_BRANCH = history(
+    Settings("compact,delete", max_bytes=400),
+    Write("add"),
+    Backup(),
+    Write("c", commits=True),
+    Backup(),
+    Write("dabA"),
+    Erase("c"),
+    Backup(retains=True),
+    CutOff(),
+    Backup(retains=True),
+)
+# The first records of a late batch that brokers had removed are taken to be no earlier than its others.
+LATE_AND_FIRST_IN_A_BATCH = history(
+    Settings("compact"), Write(), Backup(), Write("daab", hours=48), Write("dbc"), Clean(), Backup()
+)
 
 # What was erased of a branch is no erased record of the log that has its offsets now.
 ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), Erase(), CutOff(), Write(), Backup())
@@ -589,6 +633,11 @@ ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), 
         pytest.param(ERASED_BEFORE_A_TIME, id="erased_before_a_time"),
         pytest.param(CUT_OFF_BEFORE_ITS_END, id="cut_off_before_its_end"),
         pytest.param(CONVERT_WITH_A_HOLE, id="convert_with_a_hole"),
+        pytest.param(TOO_MUCH_WITH_A_BRANCH, id="too_much_with_a_branch"),
+        pytest.param(STOOD_FOR_SINCE, id="stood_for_since"),
+        pytest.param(NOTHING_BUT_TOMBSTONES, id="nothing_but_tombstones"),
+        pytest.param(TOO_MUCH_BELOW_A_BRANCH, id="too_much_below_a_branch"),
+        pytest.param(LATE_AND_FIRST_IN_A_BATCH, id="late_and_first_in_a_batch"),
         pytest.param(ERASED_THEN_CUT_OFF, id="erased_then_cut_off"),
     ],
 )

@@ -40,6 +40,7 @@ from logkeep_engine.archive.catalog.facts import (
 from logkeep_engine.archive.catalog.generations import generation_of
 from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.catalog.lineage import Fork
+from logkeep_engine.archive.catalog.packed import PackedSegments
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
 from logkeep_engine.archive.names import ARCHIVE
@@ -469,7 +470,8 @@ class World:
 
     def _may_go(self, state: ArchiveState) -> set[Item]:
         """Return what the limits let go now, and of compacted topics that for which a snapshot stands."""
-        limits = Limits(self.settings.max_age * 24 * HOUR, self.settings.max_bytes, _compacted(state))
+        most = self.settings.max_bytes and max(1, self.settings.max_bytes - _bytes_below_branches(state))
+        limits = Limits(self.settings.max_age * 24 * HOUR, most, _compacted(state))
         return may_go(sorted(self._items(state), key=str), limits, self.time)
 
     def _items(self, state: ArchiveState) -> Iterator[Item]:
@@ -596,6 +598,25 @@ def _compacted(state: ArchiveState) -> frozenset[str]:
     """The ids of topics that are compacted only."""
     topics = state.topics.items()
     return frozenset(name for name, topic in topics if topic.configs.get("cleanup.policy") == "compact")
+
+
+def _bytes_below_branches(state: ArchiveState) -> int:
+    """What branches have below their beginning, and the log has no more, since it was read again. It counts, too."""
+    found = 0
+    for key in state.branches:
+        shown = {(entry.epoch, entry.attempt, entry.base_offset) for entry in state.segments.get(key, ())}
+        rows = {
+            (entry.epoch, entry.attempt, entry.base_offset): entry
+            for own in state.own_facts(key)
+            for entry in PackedSegments(key, own.rows)
+        }
+        of_branches = {
+            (entry.epoch, entry.attempt, entry.base_offset)
+            for branch in state.branches[key]
+            for entry in branch.segments
+        }
+        found += sum(object_bytes(entry) for name, entry in rows.items() if name not in shown | of_branches)
+    return found
 
 
 def _parts(log: Log, low: int, high: int, asked: Any) -> list[tuple[int, int]]:
