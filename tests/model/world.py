@@ -601,7 +601,7 @@ def _compacted(state: ArchiveState) -> frozenset[str]:
 
 
 def _bytes_below_branches(state: ArchiveState) -> int:
-    """What branches have below their beginning, and the log has no more, since it was read again. It counts, too."""
+    """The bytes that branches have below their beginnings, and the log has no more since it was read again."""
     found = 0
     for key in state.branches:
         shown = {(entry.epoch, entry.attempt, entry.base_offset) for entry in state.segments.get(key, ())}
