@@ -565,6 +565,17 @@ TOO_MUCH_BELOW_A_BRANCH = history(
 LATE_AND_FIRST_IN_A_BATCH = history(
     Settings("compact"), Write(), Backup(), Write("daab", hours=48), Write("dbc"), Clean(), Backup()
 )
+# A conversion that was begun cannot go on without what retention has removed since.
+REMOVED_WHILE_CONVERTED = history(
+    Settings(max_bytes=400),
+    Write(),
+    Write(),
+    Backup(segment=1),
+    Write("bBdb"),
+    Convert(dies=8),
+    Backup(retains=True),
+    Convert(),
+)
 
 # What was erased of a branch is no erased record of the log that has its offsets now.
 ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), Erase(), CutOff(), Write(), Backup())
@@ -638,6 +649,7 @@ ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), 
         pytest.param(NOTHING_BUT_TOMBSTONES, id="nothing_but_tombstones"),
         pytest.param(TOO_MUCH_BELOW_A_BRANCH, id="too_much_below_a_branch"),
         pytest.param(LATE_AND_FIRST_IN_A_BATCH, id="late_and_first_in_a_batch"),
+        pytest.param(REMOVED_WHILE_CONVERTED, id="removed_while_converted"),
         pytest.param(ERASED_THEN_CUT_OFF, id="erased_then_cut_off"),
     ],
 )
