@@ -17,22 +17,14 @@ for topics in a way that creates them, and for the metadata of the whole cluster
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
-import ssl
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar, cast
 
-from aiokafka.errors import (
-    IllegalSaslStateError,
-    KafkaConnectionError,
-    KafkaError,
-    SaslAuthenticationFailed,
-    UnsupportedSaslMechanismError,
-)
+from aiokafka.errors import KafkaError
 
 from logkeep_engine.contract.values import host_port
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError
@@ -41,6 +33,7 @@ from logkeep_engine.kafka.buffers import Buffers
 from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.kafka.encoding import Call, VersionMissing
+from logkeep_engine.kafka.opening import reason_of, refusal
 from logkeep_engine.kafka.queries import METADATA, METADATA_VERSIONS, ClusterView, describe_topics
 from logkeep_engine.kafka.trouble import BrokerTrouble, Patience, raise_for
 from logkeep_engine.kafka.wire import Wire, open_wire
@@ -204,7 +197,7 @@ class BrokerPool:
         except VersionMissing as error:
             raise self._too_old(node, error) from error
         except OSError as error:
-            raise BrokerTrouble(f"{self.name(node)}: {_reason(error)}") from error
+            raise BrokerTrouble(f"{self.name(node)}: {reason_of(error)}") from error
         return self._answer(node, answer)
 
     async def _answer(self, node: int, answer: Awaitable[R]) -> R:
@@ -215,7 +208,7 @@ class BrokerPool:
                 f"{self.name(node)} did not answer within {self.limits.request:.0f} s", timed_out=True
             ) from error
         except OSError as error:
-            raise BrokerTrouble(f"{self.name(node)}: {_reason(error)}") from error
+            raise BrokerTrouble(f"{self.name(node)}: {reason_of(error)}") from error
         throttle_ms = cast(int, getattr(result, "throttle_ms", 0))
         if throttle_ms > 0:
             # Since KIP-219 the broker answers at once and stops reading from the connection for this long.
@@ -280,8 +273,9 @@ class BrokerPool:
             except TimeoutError as error:
                 raise self._not_connected(node, f" did not answer within {self.limits.connect:.0f} s") from error
             except (KafkaError, OSError, ValueError, AssertionError) as error:
-                self._raise_if_refused(node, error)
-                raise self._not_connected(node, f": {_reason(error)}") from error
+                if found := refusal(self.name(node), self._connection.username, error):
+                    raise found from error
+                raise self._not_connected(node, f": {reason_of(error)}") from error
             await self._check_wire(node, wire)
             self._open[key] = wire
             return wire
@@ -303,7 +297,7 @@ class BrokerPool:
             raise BrokerTrouble(f"{self.name(node)} did not say of which cluster it is", timed_out=True) from error
         except OSError as error:
             wire.close()
-            raise self._not_connected(node, f": {_reason(error)}") from error
+            raise self._not_connected(node, f": {reason_of(error)}") from error
         except BaseException:
             wire.close()
             raise
@@ -317,36 +311,6 @@ class BrokerPool:
         address = self._brokers.get(node) or self._bootstrap.get(node)
         where = host_port(*address) if address else "address unknown"
         return where if node < 0 else f"broker {node} ({where})"
-
-    def _raise_if_refused(self, node: int, error: BaseException) -> None:
-        for cause in _causes(error):
-            if isinstance(cause, SaslAuthenticationFailed):
-                raise BrokerRefused(
-                    f"{self.name(node)} refused user {self._connection.username!r}: {_reason(cause)}.",
-                    hint="Check the user and the password in the Secret of spec.cluster.security.sasl.secretRef, or of "
-                    "spec.cluster.kafkaUserRef.",
-                ) from error
-            if isinstance(cause, (UnsupportedSaslMechanismError, IllegalSaslStateError)):
-                raise BrokerRefused(
-                    f"{self.name(node)} does not take this login: {_reason(cause)}.",
-                    hint="Check spec.cluster.security.protocol and sasl.mechanism against the broker's listener.",
-                ) from error
-            if isinstance(cause, ssl.SSLCertVerificationError):
-                raise BrokerRefused(
-                    f"{self.name(node)} has a certificate that is not trusted: {cause.verify_message}.",
-                    hint="Check the authorities that spec.cluster.security.tls or spec.cluster.strimzi names, and the "
-                    "host name.",
-                ) from error
-            if isinstance(cause, ssl.SSLError) and cause.reason:
-                raise BrokerRefused(
-                    f"{self.name(node)} failed the TLS handshake: {cause.reason}.",
-                    hint="Check spec.cluster.security.protocol, and whether the broker wants a client certificate.",
-                ) from error
-        if isinstance(error, ValueError):
-            raise BrokerRefused(
-                f"{self.name(node)} answered the SCRAM login wrongly: {error}.",
-                hint="The broker does not know this user's password; check that the address is the right one.",
-            ) from error
 
     def _too_old(self, node: int, error: VersionMissing) -> BrokerRefused:
         return BrokerRefused(
@@ -504,25 +468,3 @@ def _usable(wire: Wire) -> bool:
 def _host_port(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    current: BaseException | None = error
-    while current is not None and id(current) not in seen:
-        seen.add(id(current))
-        yield current
-        current = current.__cause__ or current.__context__
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, KafkaConnectionError):
-        with contextlib.suppress(StopIteration):
-            inner = next(cause for cause in _causes(error) if isinstance(cause, (OSError, EOFError)))
-            return "the connection was closed" if isinstance(inner, EOFError) else _reason(inner)
-    if isinstance(error, ConnectionRefusedError):
-        return "connection refused"
-    if isinstance(error, asyncio.IncompleteReadError):
-        return "the connection was closed"
-    text = str(error.args[0]) if isinstance(error, KafkaError) and error.args else str(error)
-    return text or type(error).__name__

@@ -1,0 +1,75 @@
+"""Says why a connection to a broker could not be opened: which failures no second attempt mends, and what to check."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Iterator
+
+from aiokafka.errors import (
+    IllegalSaslStateError,
+    KafkaConnectionError,
+    KafkaError,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanismError,
+)
+
+from logkeep_engine.errors import BrokerRefused
+
+
+def refusal(broker: str, username: str | None, error: BaseException) -> BrokerRefused | None:
+    """The error for a login or a certificate that is not accepted; None for a failure that may pass. `broker` is its
+    name in messages."""
+    for cause in _causes(error):
+        if isinstance(cause, SaslAuthenticationFailed):
+            return BrokerRefused(
+                f"{broker} refused user {username!r}: {reason_of(cause)}.",
+                hint="Check the user and the password in the Secret of spec.cluster.security.sasl.secretRef, or of "
+                "spec.cluster.kafkaUserRef.",
+            )
+        if isinstance(cause, (UnsupportedSaslMechanismError, IllegalSaslStateError)):
+            return BrokerRefused(
+                f"{broker} does not take this login: {reason_of(cause)}.",
+                hint="Check spec.cluster.security.protocol and sasl.mechanism against the broker's listener.",
+            )
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return BrokerRefused(
+                f"{broker} has a certificate that is not trusted: {cause.verify_message}.",
+                hint="Check the authorities that spec.cluster.security.tls or spec.cluster.strimzi names, and the "
+                "host name.",
+            )
+        if isinstance(cause, ssl.SSLError) and cause.reason:
+            return BrokerRefused(
+                f"{broker} failed the TLS handshake: {cause.reason}.",
+                hint="Check spec.cluster.security.protocol, and whether the broker wants a client certificate.",
+            )
+    if isinstance(error, ValueError):
+        return BrokerRefused(
+            f"{broker} answered the SCRAM login wrongly: {error}.",
+            hint="The broker does not know this user's password; check that the address is the right one.",
+        )
+    return None
+
+
+def reason_of(error: BaseException) -> str:
+    """The reason of a failure in a few words."""
+    if isinstance(error, KafkaConnectionError):
+        with contextlib.suppress(StopIteration):
+            inner = next(cause for cause in _causes(error) if isinstance(cause, (OSError, EOFError)))
+            return "the connection was closed" if isinstance(inner, EOFError) else reason_of(inner)
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(error, asyncio.IncompleteReadError):
+        return "the connection was closed"
+    text = str(error.args[0]) if isinstance(error, KafkaError) and error.args else str(error)
+    return text or type(error).__name__
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or current.__context__
