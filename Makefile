@@ -72,8 +72,11 @@ test: setup lint  ## set up, lint, every test: LANES=5 side by side; RECORD=1 ke
 	$(python) -m $(if $(ARGS),pytest $(ARGS),tests.lanes --lanes $(LANES) $(if $(RECORD),--record) \
 	  $(if $(AGAIN),--again))
 
-test-deep:  ## tests with random examples, seeds and rounds, with many more (hours)
+test-deep:  ## tests with random examples, seeds and rounds, with many more; broker tests on older Kafkas (hours)
 	$(python) -m pytest tests -m 'hypothesis or deep' --hypothesis-profile=deep --timeout=7200 $(ARGS)
+	failed=; for version in $$($(python) -m tests.cluster.versions); do \
+	  LOGKEEP_KAFKA=$$version $(python) -m pytest tests/kafka --timeout=7200 $(ARGS) || failed+=" $$version"; done; \
+	[[ -z $$failed ]] || { echo "tests with a broker failed on Kafka$$failed"; exit 1; }
 
 test-unit:  ## tests that start nothing (minutes)
 	$(python) -m pytest tests/unit $(ARGS)

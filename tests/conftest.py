@@ -9,6 +9,7 @@ import gc
 import os
 import re
 import secrets
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
@@ -18,9 +19,10 @@ import typer.main
 import typer.testing
 import yaml
 
+from logkeep_engine.contract.values import so_many
 from tests import examples
 from tests.as_it_was import process_as_it_was
-from tests.cluster import images, state, system
+from tests.cluster import images, state, system, versions
 from tests.cluster.apiserver import ApiServer
 from tests.cluster.kafka import STEADY, KafkaBroker
 from tests.cluster.kafka_cluster import KafkaCluster
@@ -39,6 +41,9 @@ yaml.SafeLoader = yaml.CSafeLoader  # type: ignore[misc,assignment]
 
 # Commands are made of an app's functions in 0.05 CPU seconds, and tests run hundreds of them in this process.
 typer.testing._get_command = cache(typer.main.get_command)  # type: ignore[attr-defined]
+
+
+_NOT_RUN = pytest.StashKey[Counter[str]]()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -138,6 +143,23 @@ def node_s3(node: Node) -> Iterator[S3Server]:
     """An S3 server on the node's address, for pods and for the test process."""
     with S3Server(host=node.ip, netns=node.netns) as server:
         yield server
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what came with a newer Kafka than the one that runs. With the newest, which runs by default, every test
+    is there."""
+    newer = {item: marker.args[0] for item in items if (marker := item.get_closest_marker("since"))}
+    out = [item for item, version in newer.items() if not versions.at_least(versions.DEFAULT, version)]
+    if out:
+        config.hook.pytest_deselected(items=out)
+        items[:] = [item for item in items if item not in set(out)]
+        config.stash[_NOT_RUN] = Counter(f"{newer[item]}: {item.location[0]}" for item in out)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say which tests were left out, so that nobody takes a run on an older Kafka for all of them."""
+    for name, count in sorted(config.stash.get(_NOT_RUN, Counter[str]()).items()):
+        terminalreporter.write_line(f"not run on Kafka {versions.DEFAULT}, came with {name} ({so_many(count, 'test')})")
 
 
 @pytest.hookimpl(wrapper=True)

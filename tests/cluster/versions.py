@@ -55,6 +55,9 @@ def chosen(environment: Mapping[str, str]) -> str:
 
 DEFAULT = chosen(os.environ)
 
+OTHERS = tuple(version for version in BESIDES if has_kraft(version))
+"""`make test-deep` runs all tests with a broker on each of them, too."""
+
 KNOWN = tuple(dict.fromkeys((NEWEST, DEFAULT, TIERED, *BESIDES)))
 
 PAIRS = (
@@ -80,3 +83,7 @@ def main_class(tool: str, version: str) -> str:
     """The class of one of Kafka's tools that has moved."""
     since, before, after = _MOVED[tool]
     return f"{after if at_least(version, since) else before}.{tool}"
+
+
+if __name__ == "__main__":
+    print(*OTHERS)

@@ -103,6 +103,7 @@ RESET = ResourceConfig(GROUP, "queue", "consumer.session.timeout.ms", "50000")
 METRICS = ResourceConfig(CLIENT_METRICS, "slow", "interval.ms", "60000")
 
 
+@pytest.mark.since("4.0")
 def test_configurations_settings_and_features_are_archived(kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
     control = control_plane(kafka)
     configs = [RESET._replace(name=f"{unique}\n"), METRICS._replace(name=unique)]

@@ -261,7 +261,7 @@ class TestWhatIsThere:
         )
         assert [row[6] for row in sorted(rows(tmp_path))] == ["kept", "set", "set"]
 
-    @pytest.mark.parametrize("protocol", ["classic", "consumer"])
+    @pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=pytest.mark.since("4.0"))])
     def test_a_group_with_members_is_named_and_left_alone(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path, protocol: str
     ) -> None:

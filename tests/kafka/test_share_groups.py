@@ -23,6 +23,8 @@ from tests.kafka.raw import eventually
 from tests.kafka.restores import back_up, backup_spec, bring_back, restore_spec
 from tests.kafka.test_restore_groups import TRANSLATE, rows, warned
 
+pytestmark = pytest.mark.since("4.2")
+
 
 @pytest.fixture(scope="module")
 def sharing() -> Iterator[KafkaBroker]:

@@ -17,6 +17,8 @@ from tests.data.compare import read_all_committed
 from tests.data.topics import NO_RETENTION, Record, create_topic, produce
 from tests.kafka.restores import back_up, backup_spec, bring_back, restore_spec
 
+pytestmark = pytest.mark.since("4.2")
+
 APPLICATION, SOURCE, COUNTS = "counting", "in", "counts"
 KEYS, PARTITIONS = 5, 2
 

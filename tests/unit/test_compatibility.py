@@ -1,6 +1,9 @@
 """docs/compatibility.md says which versions of Kafka were tried: those that the test bed runs."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,6 +51,29 @@ def test_tests_may_run_another_version_if_it_needs_no_zookeeper() -> None:
     assert (versions.chosen({}), versions.chosen({"LOGKEEP_KAFKA": "3.9.1"})) == (versions.NEWEST, "3.9.1")
     with pytest.raises(ValueError, match=r"LOGKEEP_KAFKA=2\.8\.2: Kafka before 3\.3 needs ZooKeeper"):
         versions.chosen({"LOGKEEP_KAFKA": "2.8.2"})
+
+
+def test_the_page_says_on_which_versions_all_broker_tests_run() -> None:
+    assert f"`make test-deep` runs all tests with a broker on {' and '.join(versions.OTHERS)}, too." in PAGE
+
+
+def test_what_came_with_a_newer_kafka_is_left_out_and_listed() -> None:
+    file = "tests/kafka/test_streams_groups.py"
+    ran = {
+        version: subprocess.run(
+            [sys.executable, "-m", "pytest", "--collect-only", "-q", file],
+            cwd=ROOT,
+            env={**os.environ, "LOGKEEP_KAFKA": version},
+            capture_output=True,
+            text=True,
+            check=False,
+        ).stdout
+        for version in ("4.1.1", "4.2.1")
+    }
+    assert f"not run on Kafka 4.1.1, came with 4.2: {file} (1 test)" in ran["4.1.1"]
+    assert f"{file}::" not in ran["4.1.1"]
+    assert f"{file}::" in ran["4.2.1"]
+    assert "not run" not in ran["4.2.1"]
 
 
 @pytest.mark.parametrize(
