@@ -64,6 +64,8 @@ from tests.kafka.test_restore_groups import positions
 from tests.runners import Job
 from tests.unit.archive.forge import Document, relinked
 
+pytestmark = pytest.mark.since("4.0")  # the cluster that comes back has configurations of groups
+
 CHECKS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
