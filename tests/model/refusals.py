@@ -99,8 +99,13 @@ def _before_exact(refused: Refused) -> bool:
 def _replaced(refused: Refused) -> bool:
     """docs/run.md, "Kept points": they stay, but for what docs/erasure.md says of an erasure, and for what was over the
     limits when their runs ended."""
-    over = any(line.gone for _, line, _ in refused.asked.bounded())
-    return "generation" in refused.features and (not refused.kept or over or "erasure" in refused.features)
+    lets = not refused.kept or _was_over(refused) or "erasure" in refused.features
+    return "generation" in refused.features and lets
+
+
+def _was_over(refused: Refused) -> bool:
+    """Whether some of the point was over the limits when its run ended: no rule keeps that."""
+    return any(line.gone for _, line, _ in refused.asked.bounded())
 
 
 def _cut_off(refused: Refused) -> bool:
@@ -112,7 +117,8 @@ def _gone(refused: Refused) -> bool:
     """docs/run.md, "A running restore keeps what it reads": one that was stopped may find objects deleted, unless the
     point is kept, and no snapshot stands for what it began with. An erasure deletes what retention has removed, too,
     without waiting for the grace."""
-    return (refused.removed or refused.erased) and (not refused.kept or "snapshot" in refused.features)
+    lets = not refused.kept or _was_over(refused) or "snapshot" in refused.features
+    return (refused.removed or refused.erased) and lets
 
 
 def _erased(refused: Refused) -> bool:

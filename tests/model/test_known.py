@@ -576,6 +576,10 @@ REMOVED_WHILE_CONVERTED = history(
     Backup(retains=True),
     Convert(),
 )
+# The same for a restore that was begun before.
+OVER_THE_LIMITS_SINCE = history(
+    Settings(keep_runs=2, max_bytes=900, format="Avro"), Write(), Backup(), Restore("run", 2), Backup(retains=True)
+)
 
 # What was erased of a branch is no erased record of the log that has its offsets now.
 ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), Erase(), CutOff(), Write(), Backup())
@@ -650,6 +654,7 @@ ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), 
         pytest.param(TOO_MUCH_BELOW_A_BRANCH, id="too_much_below_a_branch"),
         pytest.param(LATE_AND_FIRST_IN_A_BATCH, id="late_and_first_in_a_batch"),
         pytest.param(REMOVED_WHILE_CONVERTED, id="removed_while_converted"),
+        pytest.param(OVER_THE_LIMITS_SINCE, id="over_the_limits_since"),
         pytest.param(ERASED_THEN_CUT_OFF, id="erased_then_cut_off"),
     ],
 )
