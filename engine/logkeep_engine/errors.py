@@ -180,7 +180,7 @@ class PositionsDiffer(Refused):
         group, topic, partition = where
         others = f" ({more} more positions differ)" if more else ""
         return cls(
-            f"consumer group {group}, topic {topic} partition {partition}: {reason}{others}; {document}",
+            f"consumer group {group!r}, topic {topic} partition {partition}: {reason}{others}; {document}",
             hint="Somebody has committed for the group meanwhile. Stop its consumers, look at its positions with "
             "`logkeep groups plan`, and set them with `logkeep groups reset`.",
         )

@@ -133,7 +133,7 @@ def test_a_share_group_is_set_where_there_are_share_groups_and_named_elsewhere(o
         return
     assert "workers" not in control_plane(old.broker).listed_groups()
     assert old.told("1 share group would get no start offset: 'workers'")
-    assert old.told("share group workers: 1 position not set, first topic jobs partition 0")
+    assert old.told("share group 'workers': 1 position not set, first topic jobs partition 0")
 
 
 def test_configurations_of_groups_come_back_where_groups_have_them_and_are_named_elsewhere(old: Old) -> None:

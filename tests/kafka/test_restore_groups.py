@@ -204,7 +204,7 @@ class TestTranslation:
         mistyped = {**TRANSLATE, "include": [f"{unique}-biling"]}
         result = bring_back(restore_spec(kafka, tmp_path / "some", consumerGroups=mistyped))
         assert (result.outcome, result.records, result.groups) == ("Succeeded", 10, 0)
-        named = f"archived are {unique}-billing, {unique}-shop"
+        named = f"archived are '{unique}-billing', '{unique}-shop'"
         assert warned(result, "no archived group matches spec.consumerGroups.include", named)
         assert rows(tmp_path / "some") == []
         write_archive(tmp_path / "none", Layout.RECORDS, topic, {0: numbered(10)})
@@ -227,7 +227,7 @@ class TestTranslation:
         write_archive(tmp_path, Layout.RECORDS, topic, {0: numbered(10)}, groups=[old])
         result = bring_back(restore_spec(kafka, tmp_path, consumerGroups=TRANSLATE))
         assert (result.groups, positions(kafka, unique)) == (0, {})
-        assert warned(result, "has a position in a restored topic", f"archived are {unique}")
+        assert warned(result, "has a position in a restored topic", f"archived are '{unique}'")
 
     def test_of_many_groups_with_many_partitions(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
         topic = topic_entry(unique, 40)
@@ -257,7 +257,7 @@ class TestWhatIsThere:
         assert positions(kafka, f"{unique}-new") == {(copy, 0): (12, "")}
         assert result.groups == 2
         assert warned(
-            result, f"consumer group {unique}: 1 position not set, first topic {copy} partition 0", "offset 2"
+            result, f"consumer group '{unique}': 1 position not set, first topic {copy} partition 0", "offset 2"
         )
         assert [row[6] for row in sorted(rows(tmp_path))] == ["kept", "set", "set"]
 
@@ -272,7 +272,7 @@ class TestWhatIsThere:
         with member(kafka, unique, elsewhere, **{"group.protocol": protocol}):
             result = bring_back(restore_spec(kafka, tmp_path, consumerGroups=TRANSLATE))
         assert (result.outcome, result.records, result.groups) == ("Succeeded", 10, 1)
-        assert warned(result, f"consumer group {unique}: 1 position not set", "the group has members")
+        assert warned(result, f"consumer group '{unique}': 1 position not set", "the group has members")
         assert positions(kafka, unique) == {}
         assert positions(kafka, f"{unique}-idle") == {(copy, 0): (6, "")}
         assert rows(tmp_path)[0] == [unique, copy, 0, 5, 5, "record", "refused", "the group has members"]
@@ -285,7 +285,7 @@ class TestWhatIsThere:
         write_archive(tmp_path, Layout.RECORDS, topic, {0: numbered(10)}, groups=groups)
         result = bring_back(restore_spec(kafka, tmp_path, consumerGroups=TRANSLATE))
         assert result.groups == 0
-        assert warned(result, f"consumer group {unique}: 1 position not set", "OFFSET_METADATA_TOO_LARGE")
+        assert warned(result, f"consumer group '{unique}': 1 position not set", "OFFSET_METADATA_TOO_LARGE")
 
 
 class TestStartedAgain:
@@ -351,7 +351,7 @@ class TestPermissions:
             assert f"{unique}-copy" not in topic_names(broker.bootstrap)
             result = bring_back({**spec, "consumerGroups": {**TRANSLATE, "exclude": [hidden]}})
             assert (result.records, result.groups) == (10, 1)
-            assert warned(result, f"consumer group {seen}: 1 position not set", "GROUP_AUTHORIZATION_FAILED")
+            assert warned(result, f"consumer group '{seen}': 1 position not set", "GROUP_AUTHORIZATION_FAILED")
             assert positions(broker, f"{unique}-free") == {(f"{unique}-copy", 0): (7, "")}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from logkeep_engine.archive.catalog.entry import Layout
-from logkeep_engine.errors import PositionsDiffer, SpecError
+from logkeep_engine.errors import BrokerUnavailable, PositionsDiffer, SpecError
 from logkeep_engine.kafka.groups import GroupAdmin, GroupPosition, NotSet
 from tests.cluster.kafka import KafkaBroker
 from tests.command import logkeep
@@ -61,7 +61,7 @@ class TestReadBack:
             return refused
 
         monkeypatch.setattr(GroupAdmin, "set_group_offsets", somebody_commits)
-        what = f"consumer group {unique}, topic {copy} partition 0: offset 3 was set, and the cluster has offset 9"
+        what = f"consumer group '{unique}', topic {copy} partition 0: offset 3 was set, and the cluster has offset 9"
         with pytest.raises(PositionsDiffer, match=what):
             bring_back(restore_spec(kafka, tmp_path, consumerGroups=TRANSLATE))
         assert [row[6] for row in sorted(rows(tmp_path))] == ["different", "set"]
@@ -133,6 +133,33 @@ class TestEarlierPositions:
         assert_refused(run("rollback", tmp_path, spec), "run restore-1 has changed no position of a consumer group")
         assert positions(kafka, unique) == {(copy, 0): (0, "noted")}
 
+    def test_are_those_that_a_later_start_has_left_alone_no_more(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The first start has written down what it then could not set."""
+        copy, ours, busy = f"{unique}-copy", f"{unique}-ours", f"{unique}-busy"
+        archive(tmp_path, unique, {unique: 6, ours: 8, busy: 4})
+        spec = restore_spec(kafka, tmp_path, consumerGroups=TRANSLATE)
+
+        def down(*_: Any) -> None:
+            raise BrokerUnavailable("the coordinator is down", hint="")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(GroupAdmin, "set_group_offsets", down)
+            with pytest.raises(BrokerUnavailable):
+                bring_back(spec)
+        assert {row[0] for row in changes(tmp_path)} == {unique, ours, busy}
+        commit(kafka, unique, copy, 9)
+        with member(kafka, busy, copy):
+            result = bring_back(spec)
+        assert warned(result, f"consumer group '{unique}': 1 position not set", "which were left as they are")
+        assert warned(result, f"consumer group '{busy}': 1 position not set", "the group has members")
+        commit(kafka, busy, copy, 7)
+        assert [row["group"] for row in said(run("rollback", tmp_path, spec, "-o", "json"))["positions"]] == [ours]
+        assert positions(kafka, ours) == {}
+        assert positions(kafka, unique) == {(copy, 0): (9, "noted")}
+        assert positions(kafka, busy) == {(copy, 0): (7, "noted")}
+
 
 class TestReset:
     def test_sets_positions_later_and_rollback_takes_them_back(
@@ -172,7 +199,7 @@ class TestReset:
         with member(kafka, busy, copy):
             for command in ("reset", "rollback"):
                 done = run(command, tmp_path, spec)
-                assert_refused(done, f"consumer groups have members, and no position was changed: {busy}$")
+                assert_refused(done, f"consumer groups have members, and no position was changed: '{busy}'$")
             row = said(run("plan", tmp_path, spec, "-o", "json"))["positions"][0]
             assert (row["group"], row["outcome"]) == (busy, "set")
         assert positions(kafka, f"{unique}-idle") == {(copy, 0): (1, "noted")}
@@ -261,5 +288,5 @@ def test_a_member_that_joins_at_the_last_moment_is_told(
     monkeypatch.setattr(GroupAdmin, "listed_groups", lambda self: {})
     with member(kafka, unique, elsewhere):
         result = bring_back(restore_spec(kafka, tmp_path, consumerGroups=TRANSLATE))
-    assert warned(result, f"consumer group {unique}: 1 position not set", "UNKNOWN_MEMBER_ID", "groups reset")
+    assert warned(result, f"consumer group '{unique}': 1 position not set", "UNKNOWN_MEMBER_ID", "groups reset")
     assert changes(tmp_path) == []

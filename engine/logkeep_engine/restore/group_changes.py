@@ -132,8 +132,10 @@ class ChangeLog:
     def drop(self, number: int, keys: Iterable[PositionKey]) -> None:
         """Note that these positions were not changed after all: a rollback must leave them alone."""
         dropped = set(keys)
-        if dropped:
-            self._put(number, [item for item in self._read(number) if item.key not in dropped])
+        known = self._read(number) if dropped else []
+        left = [item for item in known if item.key not in dropped]
+        if len(left) < len(known):
+            self._put(number, left)
 
     def newest(self) -> KeptChange | None:
         """The newest change that was not taken back; None if there is none. Raises ArchiveMismatch, ArchiveDamaged."""

@@ -95,7 +95,7 @@ def nothing_to_move(archived: Iterable[GroupEntry], wanted: ConsumerGroups, *, a
     else:
         why = "no archived group matches spec.consumerGroups.include and is not excluded"
     warning = f"no consumer group was moved, its consumers begin where auto.offset.reset says: {why}"
-    return f"{warning}; archived are {shown(names, _ARCHIVED_SHOWN)}" if names else warning
+    return f"{warning}; archived are {shown([*map(repr, names)], _ARCHIVED_SHOWN)}" if names else warning
 
 
 def _by_group(moved: Iterable[Moved], why: str, document: str) -> list[str]:
@@ -109,7 +109,7 @@ def _by_group(moved: Iterable[Moved], why: str, document: str) -> list[str]:
         kind = "share" if first.move.group.share else "consumer"
         at = f"topic {first.move.topic} partition {first.move.group.partition}"
         found.append(
-            f"{kind} group {name}: {so_many(len(groups[name]), 'position')} not set, first {at} ({first.reason}): "
+            f"{kind} group {name!r}: {so_many(len(groups[name]), 'position')} not set, first {at} ({first.reason}): "
             f"{why} ({document})"
         )
     if len(names) > _GROUPS_SHOWN:

@@ -134,7 +134,7 @@ def commit(
     """Set the positions that may be set, and read them back. Safe to repeat: what was set before is as it should be.
 
     No position of a group with members is changed. `keep` writes the changes down before the first is made, `drop` says
-    which of them were refused. Raises what the control plane does if coordinators cannot be reached.
+    which were not made. Raises what the control plane does if coordinators cannot be reached.
     """
     there = positions_of(control, (move.position for move in moves))
     absent = [move for move in moves if key_of(move.position) not in there]
@@ -146,7 +146,6 @@ def commit(
     }
     number = keep(list(changes.values()))
     refused, different = change_positions(list(changes.values()), control)
-    drop(number, refused)
 
     def outcome(move: Move) -> Moved:
         key = key_of(move.position)
@@ -161,7 +160,12 @@ def commit(
             return Moved(move, PositionOutcome.DIFFERENT, different[key])
         return Moved(move, PositionOutcome.SET)
 
-    return [outcome(move) for move in moves]
+    moved = [outcome(move) for move in moves]
+    # An earlier start may have written a change down without making it. What the group has by itself since then is not
+    # the restore's to take back.
+    left = (PositionOutcome.KEPT, PositionOutcome.REFUSED)
+    drop(number, [key_of(item.move.position) for item in moved if item.outcome in left])
+    return moved
 
 
 def positions_of(control: ControlPlane, of: Iterable[GroupPosition]) -> dict[PositionKey, GroupPosition]:
@@ -188,7 +192,7 @@ def refuse_members(control: ControlPlane, group_ids: Collection[str]) -> None:
     found = with_members(control, group_ids)
     if found:
         raise GroupsHaveMembers(
-            f"consumer groups have members, and no position was changed: {shown(found)}",
+            f"consumer groups have members, and no position was changed: {shown([*map(repr, found)])}",
             hint="Stop their consumers, or leave these groups out.",
         )
 

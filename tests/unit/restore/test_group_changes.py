@@ -92,6 +92,12 @@ def test_what_was_refused_is_not_taken_back(state: RestoreState) -> None:
     assert kept.changes[0].undone() == PositionChange(position(5), None)
 
 
+def test_what_was_never_written_down_is_dropped_without_a_trace(state: RestoreState) -> None:
+    log = ChangeLog(state, "cluster")
+    log.drop(OF_RESTORE, [("g", "orders", 1)])
+    assert log.newest() is None
+
+
 def test_another_cluster_and_an_altered_document_are_refused(state: RestoreState) -> None:
     ChangeLog(state, "cluster").keep_for_restore([PositionChange(None, position(5))])
     with pytest.raises(ArchiveMismatch, match="positions of Kafka cluster cluster, not of other"):

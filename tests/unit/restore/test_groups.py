@@ -96,7 +96,7 @@ class TestNothingToMove:
         entries = [at(1, group_id=name) for name in ("shop", "billing", "shop")]
         expected = (
             f"{self.START}no archived group matches spec.consumerGroups.include and is not excluded; "
-            "archived are billing, shop"
+            "archived are 'billing', 'shop'"
         )
         for wanted in (
             ConsumerGroups(include=("biling",)),
@@ -108,15 +108,15 @@ class TestNothingToMove:
     def test_of_groups_that_read_other_topics(self) -> None:
         expected = (
             f"{self.START}no archived group that spec.consumerGroups chooses has a position in a restored topic; "
-            "archived are g"
+            "archived are 'g'"
         )
         assert group_report.nothing_to_move([at(1, topic_id="x" * 22)], ConsumerGroups()) == expected
 
     def test_names_twenty_of_many(self) -> None:
         entries = [at(1, group_id=f"g{number:02d}") for number in range(23)]
         told = group_report.nothing_to_move(entries, ConsumerGroups(include=("h.*",)))
-        assert told.endswith("g18, g19 and 3 more")
-        assert group_report.nothing_to_move(entries[:20], ConsumerGroups(include=("h.*",))).endswith("g18, g19")
+        assert told.endswith("'g18', 'g19' and 3 more")
+        assert group_report.nothing_to_move(entries[:20], ConsumerGroups(include=("h.*",))).endswith("'g18', 'g19'")
 
 
 def moved(
@@ -145,12 +145,21 @@ class TestWarnings:
         kept = moved(PositionOutcome.KEPT, "the group has offset 3 in the target", group_id="kept")
         found = group_report.warnings([live, live, wrong, kept], "s3://b/doc")
         assert found[0].startswith(
-            "consumer group live: 2 positions not set, first topic copy partition 0 (UNKNOWN_MEMBER_ID): "
+            "consumer group 'live': 2 positions not set, first topic copy partition 0 (UNKNOWN_MEMBER_ID): "
             "the group has members"
         )
         assert "TOPIC_AUTHORIZATION_FAILED" in found[1]
         assert "(the group has offset 3 in the target): the group has other positions there" in found[2]
         assert all("s3://b/doc" in text for text in found)
+
+    def test_what_is_in_a_name_writes_no_line_of_its_own(self) -> None:
+        name = "g\n\x1b[2J"
+        kept = moved(PositionOutcome.KEPT, "why", group_id=name)
+        found = group_report.warnings([kept], "doc")
+        found.append(group_report.nothing_to_move([at(1, group_id=name)], ConsumerGroups(include=("h",))))
+        for text in found:
+            assert repr(name) in text
+            assert text.isprintable()
 
     def test_many_groups_are_cut_short(self) -> None:
         many = [
@@ -216,6 +225,6 @@ def test_without_share_groups_nobody_asks_for_them() -> None:
 def test_a_share_group_that_was_refused_is_told_what_switches_it_on() -> None:
     move = Move(share("queue"), "copy", 5, OffsetPlace.RECORD, beyond=False)
     (told,) = group_report.warnings([Moved(move, PositionOutcome.REFUSED, SHARE_OFF)], "the document")
-    assert told.startswith(f"share group queue: 1 position not set, first topic copy partition 0 ({SHARE_OFF}): ")
+    assert told.startswith(f"share group 'queue': 1 position not set, first topic copy partition 0 ({SHARE_OFF}): ")
     assert "kafka-features.sh upgrade --feature share.version=1" in told
     assert "logkeep groups reset" in told
