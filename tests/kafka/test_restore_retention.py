@@ -17,16 +17,21 @@ from typer.testing import CliRunner
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.cluster_state import read_cluster_state
+from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading.view import ends_of_runs
 from logkeep_engine.cli import app
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.errors import TargetUnsuitable
+from logkeep_engine.kafka.client import RawClient
+from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.records import Record as BatchRecord
+from logkeep_engine.log.records import encode
 from logkeep_engine.restore import run as restore_run
 from logkeep_engine.storage import open_uri
 from tests.cluster import tools
 from tests.cluster.kafka import STEADY, KafkaBroker
 from tests.data.topics import NO_RETENTION, Record, create_topic, produce, topic_names
-from tests.kafka.raw import eventually
+from tests.kafka.raw import each, eventually, plain, run
 from tests.kafka.restores import (
     back_up,
     backup_spec,
@@ -66,6 +71,11 @@ class OnlyDelete(KafkaBroker):
 def deleting_broker() -> Iterator[KafkaBroker]:
     with OnlyDelete(overrides={**STEADY, "alter.config.policy.class.name": "dev.logkeep.bed.OnlyDelete"}) as broker:
         yield broker
+
+
+async def send(broker: KafkaBroker, topic: str, batch: bytes) -> None:
+    async with RawClient(plain(broker.bootstrap)) as client:
+        assert [place async for place in client.produce_many(topic, 0, each([batch]))]
 
 
 def filled(broker: KafkaBroker, topic: str, root: Path, **config: str) -> None:
@@ -117,6 +127,24 @@ class TestCreatedTopics:
         assert bring_back(spec_of(kafka, tmp_path, None)).records == 300
         time.sleep(CHECKS)
         assert len(committed(kafka, f"{unique}-copy")) == 300
+
+    def test_old_records_that_others_hide_are_refused(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        """Behind a record without a time, and, where a time is asked for, behind the first record of a batch."""
+        timeless, late = f"{unique}-1", f"{unique}-2"
+        now, old = int(time.time() * 1000), month_old(50)
+        create_topic(kafka.bootstrap, timeless, 1, NO_RETENTION)
+        produce(kafka.bootstrap, timeless, old)
+        run(send(kafka, timeless, encode([BatchRecord(0, -1, b"k", b"timeless", ())], codec=Codec.NONE, base_offset=0)))
+        create_topic(kafka.bootstrap, late, 1, NO_RETENTION)
+        produce(kafka.bootstrap, late, [Record(b"k", b"young", now - DAY), *old], config={"linger.ms": 300})
+        assert back_up(backup_spec(kafka, tmp_path, f"{unique}-.")).records == 102
+        week = spec_of(kafka, tmp_path, None, configs={"ignore": ["retention.ms"]})
+        error = refused({**week, "topics": {**week["topics"], "include": [timeless]}})
+        assert f"topic {timeless}-copy keeps records for 7d" in error.message
+        point = {"timestamp": moment(now - 20 * DAY)}
+        error = refused({**week, "topics": {**week["topics"], "include": [late]}, "point": point})
+        assert f"topic {late}-copy keeps records for 7d" in error.message
+        assert "it deletes up to 51 of 51 records in 1 archived segment" in error.message
 
     def test_what_is_held_is_there_until_it_is_released(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
         root = tmp_path / "archive"

@@ -16,6 +16,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import moment
+from logkeep_engine.archive.reading.partition import is_batched
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.restored_topics import ConfigPolicy, RestoreTopics, TopicConfigs, TopicRetention
 from logkeep_engine.contract.values import human_duration, so_many
@@ -119,11 +120,14 @@ def going(
     if topic.logs:
         logs = [[entry for log in logs for entry in log]]
         limits = LogLimits(limits.ms, None if limits.bytes is None else limits.bytes * topic.logs)
-    logs = [[entry for entry in log if _comes(entry, point)] for log in logs]
-    since = 0 if point is None or point.since is None else point.since
-    old = [] if limits.ms is None else [e for log in logs for e in log if _is_old(e, since, now_ms - limits.ms)]
-    large = [] if limits.bytes is None else [e for log in logs for e in _too_large(log, limits.bytes)]
-    found = {(entry.topic_id, entry.partition, entry.base_offset): entry for entry in (*old, *large)}
+    coming = [[entry for entry in log if _comes(entry, point)] for log in logs]
+    old: list[SegmentEntry] = []
+    if limits.ms is not None:
+        # Of a segment that does not come by the first records of its batches, records behind these may be old.
+        others = [[entry for entry in log if _may_come(entry, point)] for log in logs]
+        old = _old(coming, point, now_ms - limits.ms) or _old(others, point, now_ms - limits.ms)
+    large = [] if limits.bytes is None else [e for log in coming for e in _too_large(log, limits.bytes)]
+    found = _by_place((*old, *large))
     if not found:
         return None
     why = []
@@ -131,32 +135,56 @@ def going(
         why.append(f"records for {human_duration(limits.ms / 1000)} ({retention.told(RETENTION_MS)})")
     if large:
         why.append(f"{retention.values[RETENTION_BYTES]} bytes a partition ({retention.told(RETENTION_BYTES)})")
-    times = [max(entry.times.min_base_timestamp, since) for entry in found.values() if _has_time(entry)]
     return Going(
         f"topic {topic.target} keeps {' and '.join(why)}",
         sum(entry.records for entry in found.values()),
-        sum(entry.records for log in logs for entry in log),
+        sum(entry.records for entry in {**_by_place(entry for log in coming for entry in log), **found}.values()),
         len(found),
-        min(times, default=-1),
+        min(_times(found.values(), point), default=-1),
     )
 
 
 def _comes(entry: SegmentEntry, point: PointPlan | None) -> bool:
-    """Whether a segment may have records that the point gives."""
-    if not entry.batches:
+    """Whether a segment may have records that the point gives, by the first records of its batches."""
+    if point is None or point.before is None:
+        return _may_come(entry, point)
+    return entry.times.min_base_timestamp < point.before and _may_come(entry, point)
+
+
+def _may_come(entry: SegmentEntry, point: PointPlan | None) -> bool:
+    """The same, where older records may follow the first one of a batch."""
+    if not entry.batches or point is None:
+        return entry.batches > 0
+    if point.since is not None and 0 <= entry.times.max_timestamp < point.since:
         return False
-    if point is None or not _has_time(entry):
-        return True
-    too_old = point.since is not None and 0 <= entry.times.max_timestamp < point.since
-    return not too_old and (point.before is None or entry.times.min_base_timestamp < point.before)
+    return is_batched(entry.layout) or point.before is None or entry.times.min_base_timestamp < point.before
 
 
-def _has_time(entry: SegmentEntry) -> bool:
-    return entry.times.min_base_timestamp >= 0
+def _old(logs: Iterable[Iterable[SegmentEntry]], point: PointPlan | None, kept_from: int) -> list[SegmentEntry]:
+    """The segments that may give records older than what is kept. One record without a time hides how old the others
+    are. Where none has a time, a broker goes by the moment at which they come."""
+    if point is not None and point.since is not None and point.since >= kept_from:
+        return []
+    all_old = point is not None and point.before is not None and point.before <= kept_from
+    return [
+        entry
+        for log in logs
+        for entry in log
+        if entry.times.max_timestamp >= 0 and (all_old or entry.times.min_base_timestamp < kept_from)
+    ]
 
 
-def _is_old(entry: SegmentEntry, since: int, kept_from: int) -> bool:
-    return _has_time(entry) and max(entry.times.min_base_timestamp, since) < kept_from
+def _by_place(entries: Iterable[SegmentEntry]) -> dict[tuple[str, int, int], SegmentEntry]:
+    return {(entry.topic_id, entry.partition, entry.base_offset): entry for entry in entries}
+
+
+def _times(entries: Iterable[SegmentEntry], point: PointPlan | None) -> Iterator[int]:
+    """The times of the first records that segments give, as far as they are known."""
+    since = 0 if point is None or point.since is None else point.since
+    for entry in entries:
+        first = entry.times.min_base_timestamp
+        if first >= 0 and (point is None or point.before is None or first < point.before):
+            yield max(first, since)
 
 
 def _too_large(log: Sequence[SegmentEntry], most: int) -> Iterator[SegmentEntry]:

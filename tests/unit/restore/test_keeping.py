@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.cluster_state import ClusterState, state_path
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import RunOutcome, TopicEntry
+from logkeep_engine.archive.catalog.packed import SegmentTable
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.restored_topics import RestoreTopics, TopicConfigs, TopicRetention
 from logkeep_engine.errors import TargetUnsuitable
@@ -28,7 +31,7 @@ from logkeep_engine.restore.plan import PointPlan
 from logkeep_engine.restore.selection import Choice
 from logkeep_engine.restore.topics import ExistingTopic
 from logkeep_engine.storage import Storage, open_uri
-from tests.unit.archive.build import ORDERS, TIME, archive_of, begin, chunk
+from tests.unit.archive.build import ORDERS, TIME, archive_of, begin, changed, chunk
 
 DAY = 86_400_000
 WEEK = {"log.retention.hours": "168", "log.retention.bytes": "-1", "log.cleanup.policy": "delete"}
@@ -134,6 +137,63 @@ def test_a_window_leaves_out_what_does_not_come(archived: ArchiveState) -> None:
     goes = found(archived, own, now=OLD, point=PointPlan(0, before=TIME + 100))
     assert goes is not None
     assert (goes.records, goes.total) == (200, 200)
+
+
+def with_segments(archived: ArchiveState, entries: Iterable[SegmentEntry]) -> ArchiveState:
+    view = archived.shared()
+    view.segments = SegmentTable()
+    for entry in entries:
+        view.segments.add(entry)
+    return view
+
+
+def with_times(archived: ArchiveState, first: int, last: int, *numbers: int) -> ArchiveState:
+    """The archive with these times in segments of partition 0."""
+    old, others = archived.segments[ORDERS.topic_id, 0], archived.segments[ORDERS.topic_id, 1]
+    times = {"min_base_timestamp": first, "max_timestamp": last}
+    new = (changed(entry, **times) if number in numbers else entry for number, entry in enumerate(old))
+    return with_segments(archived, (*new, *others))
+
+
+@pytest.mark.parametrize("first", [-1, -5000])
+def test_a_record_without_a_time_hides_how_old_the_others_of_its_segment_are(
+    archived: ArchiveState, first: int
+) -> None:
+    own, young = {"retention.ms": str(7 * DAY)}, TIME + DAY
+    assert found(archived, own, now=young) is None
+    mixed = with_times(archived, first, TIME + 99, 0)
+    goes = found(mixed, own, now=young)
+    assert goes is not None
+    assert (goes.records, goes.total, goes.oldest) == (100, 300, -1)
+    assert "the oldest" not in str(goes)
+    assert found(mixed, own, now=young, point=PointPlan(0, since=TIME)) is None
+
+
+def test_segments_without_any_time_are_as_old_as_their_restore(archived: ArchiveState) -> None:
+    timeless = with_times(archived, -1, -1, 0, 1)
+    goes = found(timeless, {"retention.ms": str(7 * DAY)})
+    assert goes is not None
+    assert (goes.records, goes.total) == (100, 300)  # those of partition 1
+
+
+def test_old_records_behind_a_young_one_in_a_batch_are_not_overlooked(archived: ArchiveState) -> None:
+    """All that a point gives may lie behind the first records of batches, which are younger than the point."""
+    own, point = {"retention.ms": str(7 * DAY)}, PointPlan(0, before=TIME)
+    goes = found(archived, own, point=point)
+    assert goes is not None
+    assert (goes.records, goes.total, goes.segments, goes.oldest) == (300, 300, 3, -1)
+    assert found(archived, own, now=TIME + 6 * DAY, point=point) is None  # all that the point gives may be young
+    assert found(archived, {"retention.ms": "-1", "retention.bytes": "1"}, point=point) is None
+    beside = with_times(archived, -1, -1, 0)  # which comes, and is not old
+    goes = found(beside, own, point=point)
+    assert goes is not None
+    assert (goes.records, goes.total) == (200, 300)
+
+
+def test_records_of_a_layout_without_batches_do_not_hide_behind_others(archived: ArchiveState) -> None:
+    entries = (changed(entry, layout=Layout.AVRO) for found in archived.segments.values() for entry in found)
+    view = with_segments(archived, entries)
+    assert found(view, {"retention.ms": str(7 * DAY)}, point=PointPlan(0, before=TIME)) is None
 
 
 def goes(number: int = 1) -> Going:
