@@ -23,13 +23,15 @@ from logkeep_engine.cli import app
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.errors import TargetUnsuitable
 from logkeep_engine.kafka.client import RawClient
+from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record as BatchRecord
 from logkeep_engine.log.records import encode
 from logkeep_engine.restore import run as restore_run
 from logkeep_engine.storage import open_uri
 from tests.cluster import tools
-from tests.cluster.kafka import STEADY, KafkaBroker
+from tests.cluster.kafka import STEADY, Brokers, KafkaBroker
+from tests.cluster.kafka_cluster import KafkaCluster
 from tests.data.topics import NO_RETENTION, Record, create_topic, produce, topic_names
 from tests.kafka.raw import each, eventually, plain, run
 from tests.kafka.restores import (
@@ -85,7 +87,13 @@ def filled(broker: KafkaBroker, topic: str, root: Path, **config: str) -> None:
     assert back_up(backup_spec(broker, root, topic)).records == 300
 
 
-def spec_of(broker: KafkaBroker, root: Path, retention: str | None, **configs: Any) -> dict[str, Any]:
+def set_config(broker: Brokers, resource: ConfigResource, key: str, value: str) -> None:
+    resource.add_incremental_config(ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET))
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+def spec_of(broker: Brokers, root: Path, retention: str | None, **configs: Any) -> dict[str, Any]:
     topics: dict[str, Any] = {"rename": [{"from": "(.*)", "to": r"\1-copy"}]}
     if retention is not None:
         topics["retention"] = retention
@@ -244,11 +252,7 @@ class TestHoldFor:
         early = self.end_of(spec_of(kafka, root, "Hold", holdFor="1h", **keeps), tmp_path / "early")
         assert (early.outcome, early.error_code, early.exit_code) == ("Failed", "Refused", 2)
         assert "run restore-1 holds its topics until" in early.message
-        resource = ConfigResource(ConfigResource.Type.TOPIC, other)
-        entry = ConfigEntry("retention.ms", str(90 * DAY), incremental_operation=AlterConfigOpType.SET)
-        resource.add_incremental_config(entry)
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-        admin.incremental_alter_configs([resource])[resource].result(30)
+        set_config(kafka, ConfigResource(ConfigResource.Type.TOPIC, other), "retention.ms", str(90 * DAY))
         eventually(lambda: topic_settings(kafka, other)["retention.ms"] == str(90 * DAY))
         assert topic_settings(kafka, copy) == HELD
         assert len(committed(kafka, copy)) == 300
@@ -307,6 +311,24 @@ class TestDefaultsOfTheSource:
         assert topic_settings(kafka, f"{unique}-copy") == {"retention.ms": "-1"}
         time.sleep(CHECKS)
         assert len(committed(kafka, f"{unique}-copy")) == 300
+
+
+def test_the_broker_that_keeps_least_counts(unique: str, tmp_path: Path) -> None:
+    """Somebody has changed the default of the first broker, and has not come to the second."""
+    with KafkaCluster(2, overrides=STEADY) as cluster:
+        create_topic(cluster.bootstrap, unique, 1, NO_RETENTION)
+        produce(cluster.bootstrap, unique, month_old())
+        assert back_up(backup_spec(cluster, tmp_path, unique)).records == 300
+        set_config(cluster, ConfigResource(ConfigResource.Type.BROKER, "1"), "log.retention.ms", "-1")
+        with ControlPlane(plain(cluster.addresses[0])) as control:
+            keys = ["log.retention.ms", "log.retention.hours"]
+            first, second = {"log.retention.ms": "-1", "log.retention.hours": "168"}, {"log.retention.hours": "168"}
+            eventually(lambda: control.configs_of_brokers(keys) == [first, second])
+        spec = spec_of(cluster, tmp_path, None, configs={"ignore": ["retention.ms"]})
+        said = f"topic {unique}-copy keeps records for 7d (retention.ms=604800000, the brokers' default)"
+        assert said in refused(spec).message
+        create_topic(cluster.bootstrap, f"{unique}-copy", 1)
+        assert said in refused({**spec, "ifTopicExists": "Append"}).message
 
 
 @pytest.mark.parametrize("policy", ["", "compact"])

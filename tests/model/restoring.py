@@ -49,7 +49,10 @@ class _Nobody:
         return {}
 
     def broker_configs(self, _: Any) -> dict[str, str]:
-        return {"log.retention.ms": "-1"}  # the times of the model's records are old
+        return {}
+
+    def configs_of_brokers(self, _: Any) -> list[dict[str, str]]:
+        return [{"log.retention.ms": "-1"}]  # the times of the model's records are old
 
     def check_replicas(self, *_: Any) -> None:
         pass

@@ -167,9 +167,12 @@ class TopicAdmin(Admin):
     def broker_configs(self, names: Collection[str]) -> dict[str, str]:
         """The values that a broker has for these keys, and topics by default. Empty if no broker tells: that needs the
         ACL DESCRIBE_CONFIGS on the cluster."""
-        entries = self._broker_entries() or {}
-        found = ((name, entries[name].value) for name in names if name in entries)
-        return {name: value for name, value in found if value is not None}
+        return _values(self._broker_entries() or {}, names)
+
+    def configs_of_brokers(self, names: Collection[str]) -> list[dict[str, str]]:
+        """The same of each broker that tells. They differ while somebody changes one after the other, or where somebody
+        has forgotten one."""
+        return [_values(entries, names) for entries in self._told_entries()]
 
     def broker_settings(self, wanted: Callable[[str], bool]) -> dict[str, str] | None:
         """The values that somebody has set for the brokers, of the keys that are wanted, as the first broker has them;
@@ -185,15 +188,18 @@ class TopicAdmin(Admin):
 
     def _broker_entries(self) -> Mapping[str, ConfigEntry] | None:
         """The configuration of the first broker that tells it, None if none does."""
+        return next(self._told_entries(), None)
+
+    def _told_entries(self) -> Iterator[Mapping[str, ConfigEntry]]:
+        """The configurations of the brokers that tell theirs."""
         for node in sorted(self._cluster().nodes, key=lambda node: int(node.id)):
             broker = ConfigResource(ResourceType.BROKER, str(node.id))
             asked = self._client().describe_configs([broker], request_timeout=self._attempt_timeout())
             entries, problem = self._outcome(asked[broker])
             if problem is None:
-                found: Mapping[str, ConfigEntry] = entries
-                return found
-            log.info("broker %s does not report its configuration: %s", node.id, problem)
-        return None
+                yield entries
+            else:
+                log.info("broker %s does not report its configuration: %s", node.id, problem)
 
     def create_topics(self, plans: Sequence[NewTopicPlan]) -> dict[str, str]:
         """Create the topics, wait until every partition has a leader, and return their ids.
@@ -429,6 +435,11 @@ def _topic_info(view: TopicView) -> TopicInfo:
     )
     replicas = max((len(part.replicas) for part in partitions), default=0)
     return TopicInfo(view.name, view.topic_id, partitions, replicas, view.internal, view.readable, view.deletable)
+
+
+def _values(entries: Mapping[str, ConfigEntry], names: Iterable[str]) -> dict[str, str]:
+    found = ((name, entries[name].value) for name in names if name in entries)
+    return {name: value for name, value in found if value is not None}
 
 
 def is_own(entry: ConfigEntry) -> bool:

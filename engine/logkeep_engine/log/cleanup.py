@@ -4,7 +4,8 @@ keeps its records, asks here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 POLICY, RETENTION_MS, RETENTION_BYTES = "cleanup.policy", "retention.ms", "retention.bytes"
@@ -56,6 +57,23 @@ def topic_defaults(brokers: Mapping[str, str]) -> dict[str, str]:
     found |= {RETENTION_MS: times[0]} if times and times[0] else {}
     size = _number(brokers.get("log.retention.bytes", ""), 1)
     return found | ({RETENTION_BYTES: size} if size else {})
+
+
+def least_kept(brokers: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """The same by the configurations of all brokers: of each key the value by which most goes. Each broker deletes by
+    its own."""
+    found: dict[str, str] = {}
+    for one in brokers:
+        for key, value in topic_defaults(one).items():
+            found[key] = min(found.get(key, value), value, key=_kept)
+    return found
+
+
+def _kept(value: str) -> float:
+    """How much a limit keeps, or a policy: less than any limit if it deletes, else all."""
+    if value.lstrip("-").isdecimal():
+        return float(value) if int(value) >= 0 else math.inf
+    return -1 if is_deleted({POLICY: value}) else math.inf
 
 
 def _number(text: str, unit: int) -> str:

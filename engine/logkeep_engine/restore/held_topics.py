@@ -41,7 +41,7 @@ from logkeep_engine.log.cleanup import (
     RETENTION_BYTES,
     RETENTION_MS,
     is_deleted,
-    topic_defaults,
+    least_kept,
 )
 from logkeep_engine.restore.alive import refuse_alive
 from logkeep_engine.restore.context import Planned, RestoreContext
@@ -216,7 +216,7 @@ def release(context: RestoreContext, *, dry_run: bool = False, in_time: bool = F
     is still running, StateAltered if what is noted of it is not borne out, and what brokers raise.
     """
     context, planned = _planned(context, in_time=in_time)
-    target = topic_defaults(context.control.broker_configs(BROKER_RETENTION_KEYS))
+    target = least_kept(context.control.configs_of_brokers(BROKER_RETENTION_KEYS))
     own = context.control.topic_configs([topic.target for topic in planned.plan.topics])
     wanted = _retentions(context, planned, target, own)
     outcomes, found = _outcomes(context, planned, own, wanted), []

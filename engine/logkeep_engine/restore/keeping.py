@@ -29,7 +29,6 @@ from logkeep_engine.log.cleanup import (
     RETENTION_MS,
     LogLimits,
     limits_of,
-    topic_defaults,
 )
 from logkeep_engine.restore.plan import PointPlan, TopicPlan
 from logkeep_engine.restore.selection import Choice, shown
@@ -217,18 +216,21 @@ def check_keeping(
     archived: ArchiveState,
     choices: Sequence[Choice],
     existing: Mapping[str, ExistingTopic],
-    brokers: Mapping[str, str],
+    defaults: Mapping[str, str],
     wanted: RestoreTopics,
     point: PointPlan | None,
     now_ms: int,
 ) -> list[Going]:
-    """The records that the targets would delete. `brokers` is the configuration of the target's brokers."""
-    defaults = topic_defaults(brokers)
+    """The records that the targets would delete. `defaults` are those of the target's brokers, as far as these report
+    them. What an existing topic has of them is what one broker says."""
     found = []
     for choice in choices:
         there = existing.get(choice.target)
-        own = own_configs(choice.source.configs, wanted.configs) if there is None else there.configs
-        found.append(going(archived, RestoredTopic.of(choice), TargetRetention.of(own, defaults), point, now_ms))
+        if there is None:
+            retention = TargetRetention.of(own_configs(choice.source.configs, wanted.configs), defaults)
+        else:
+            retention = TargetRetention.of(there.own, {**there.configs, **defaults})
+        found.append(going(archived, RestoredTopic.of(choice), retention, point, now_ms))
     return [item for item in found if item is not None]
 
 

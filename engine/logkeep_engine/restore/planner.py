@@ -16,7 +16,7 @@ from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
 from logkeep_engine.kafka.queries import NO_TOPIC_ID
 from logkeep_engine.kafka.topics import NewTopicPlan
-from logkeep_engine.log.cleanup import BROKER_RETENTION_KEYS, topic_defaults
+from logkeep_engine.log.cleanup import BROKER_RETENTION_KEYS, least_kept
 from logkeep_engine.restore import groups, point
 from logkeep_engine.restore.check import ArchiveCheck, Findings, used_of
 from logkeep_engine.restore.context import Planned, RestoreContext
@@ -310,20 +310,20 @@ class RestorePlanner:
         warnings about that, and about topics whose retention is another one than in the source."""
         context, wanted = self._context, self._spec.topics
         created = [choice for choice in choices if choice.target not in existing]
-        brokers = self._brokers if created else {}
-        found = check_keeping(archived, choices, existing, brokers, wanted, at, int(time.time() * 1000))
+        defaults = least_kept(self._control.configs_of_brokers(BROKER_RETENTION_KEYS)) if choices else {}
+        found = check_keeping(archived, choices, existing, defaults, wanted, at, int(time.time() * 1000))
         warnings: list[str] = []
         with context.refusals:
             warnings += refuse_going(found, wanted.retention, drill=context.drill is not None)
         if any(lacks_own(choice.source, wanted.configs) for choice in created):
             source, told = source_defaults(context.archive, archived, self._spec.point)
-            warnings += [*told, *told_defaults(created, wanted, source, topic_defaults(brokers))]
+            warnings += [*told, *told_defaults(created, wanted, source, defaults)]
         return warnings
 
     @cached_property
     def _brokers(self) -> Mapping[str, str]:
         """The configuration of the target's brokers, as far as it decides how created topics are."""
-        return self._control.broker_configs((*BROKER_KEYS, *BROKER_RETENTION_KEYS))
+        return self._control.broker_configs(BROKER_KEYS)
 
     def _has_no_groups(self) -> bool:
         """Whether the cluster has never had a position. A broker that is asked for one creates its own topic for
@@ -410,8 +410,10 @@ class RestorePlanner:
         wanted = {choice.target for choice in choices}
         found = [topic for topic in self._control.topics() if topic.name in wanted]
         configs: dict[str, dict[str, str]] = {}
+        own: dict[str, dict[str, str]] = {}
         if found and self._spec.if_topic_exists is IfTopicExists.APPEND:
             configs = effective_topic_configs(self._control, [topic.name for topic in found])
+            own = self._control.topic_configs([topic.name for topic in found])
         return {
             topic.name: ExistingTopic(
                 topic.name,
@@ -419,6 +421,7 @@ class RestorePlanner:
                 configs.get(topic.name, {}),
                 "" if topic.topic_id == NO_TOPIC_ID else topic.topic_id,
                 topic.deletable,
+                own.get(topic.name, {}),
             )
             for topic in found
         }

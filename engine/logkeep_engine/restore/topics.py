@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
@@ -68,8 +68,9 @@ def topic_segments(state: ArchiveState, topic: TopicEntry) -> list[SegmentEntry]
 
 @dataclass(frozen=True, slots=True)
 class ExistingTopic:
-    """A topic of the target cluster. `configs` are the effective values, defaults included. `topic_id` is empty if the
-    brokers have no topic ids. `deletable`: the user may delete it, as far as brokers tell.
+    """A topic of the target cluster. `configs` are the effective values, defaults included, `own` those that were set
+    on the topic itself. `topic_id` is empty if the brokers have no topic ids. `deletable`: the user may delete it, as
+    far as brokers tell.
     """
 
     name: str
@@ -77,6 +78,7 @@ class ExistingTopic:
     configs: Mapping[str, str]
     topic_id: str = ""
     deletable: bool = True
+    own: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def compacts(self) -> bool:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from logkeep_engine.log.cleanup import NO_LIMITS, LogLimits, limits_of, topic_defaults
+from logkeep_engine.log.cleanup import NO_LIMITS, LogLimits, least_kept, limits_of, topic_defaults
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,21 @@ def test_limits_are_those_that_delete(values: dict[str, str], expected: LogLimit
 )
 def test_brokers_give_topics_what_their_finest_key_says(brokers: dict[str, str], expected: dict[str, str]) -> None:
     assert topic_defaults(brokers) == expected
+
+
+@pytest.mark.parametrize(
+    ("brokers", "expected"),
+    [
+        ([], {}),
+        ([{"log.retention.ms": "-1"}, {"log.retention.ms": "5"}, {"log.retention.ms": "30"}], {"retention.ms": "5"}),
+        ([{"log.retention.ms": "5"}, {"log.retention.ms": "-1"}], {"retention.ms": "5"}),
+        ([{"log.retention.bytes": "7"}, {"log.retention.ms": "5"}], {"retention.ms": "5", "retention.bytes": "7"}),
+        ([{"log.cleanup.policy": "compact"}, {"log.cleanup.policy": "delete"}], {"cleanup.policy": "delete"}),
+        ([{"log.cleanup.policy": "compact,delete"}, {"log.cleanup.policy": ""}], {"cleanup.policy": "compact,delete"}),
+        ([{"log.cleanup.policy": "compact"}], {"cleanup.policy": "compact"}),
+    ],
+)
+def test_where_brokers_differ_the_one_counts_that_keeps_least(
+    brokers: list[dict[str, str]], expected: dict[str, str]
+) -> None:
+    assert least_kept(brokers) == expected

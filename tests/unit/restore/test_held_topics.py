@@ -49,8 +49,8 @@ class Control:
     def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
         return {name: self.ids.get(name, "t" * 22) for name in names if name in self.own}
 
-    def broker_configs(self, _: Any) -> dict[str, str]:
-        return DEFAULTS
+    def configs_of_brokers(self, _: Any) -> list[dict[str, str]]:
+        return [DEFAULTS]
 
     def alter_topic_configs(self, name: str, set: Mapping[str, str], delete: Iterable[str] = ()) -> None:
         gone = list(delete)

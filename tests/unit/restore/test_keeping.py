@@ -34,7 +34,7 @@ from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, TIME, archive_of, begin, changed, chunk
 
 DAY = 86_400_000
-WEEK = {"log.retention.hours": "168", "log.retention.bytes": "-1", "log.cleanup.policy": "delete"}
+WEEK = {"retention.ms": str(7 * DAY), "retention.bytes": "-1", "cleanup.policy": "delete"}
 OLD = TIME + 30 * DAY
 """A moment thirty days after the records of the archive."""
 
@@ -217,15 +217,21 @@ def test_what_becomes_of_it_is_the_users_choice() -> None:
 
 def test_existing_topics_count_with_their_own_and_created_ones_with_what_they_get(archived: ArchiveState) -> None:
     choices = [Choice(ORDERS, "copy"), Choice(ORDERS, "there")]
-    there = ExistingTopic("there", 2, {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"})
+    own = {"retention.ms": "-1"}
+    there = ExistingTopic("there", 2, {"cleanup.policy": "delete", "retention.bytes": "-1", **own}, own=own)
     existing = {"there": there}
     (one,) = check_keeping(archived, choices, existing, WEEK, RestoreTopics(), None, OLD)
     assert "topic copy keeps records for 7d (retention.ms=604800000, the brokers' default)" in str(one)
     override = RestoreTopics(configs=TopicConfigs(override={"retention.ms": "-1"}))
     assert check_keeping(archived, choices, existing, WEEK, override, None, OLD) == []
-    existing = {"there": replace(there, configs={**there.configs, "retention.ms": "60000"})}
+    existing = {"there": replace(there, own={"retention.ms": "60000"})}
     (one,) = check_keeping(archived, choices, existing, WEEK, override, None, OLD)
     assert "topic there keeps records for 1m (retention.ms=60000)" in str(one)
+    # One broker says of the topic that it keeps all by default, another one has a week.
+    existing = {"there": replace(there, own={})}
+    (one,) = check_keeping(archived, choices, existing, WEEK, override, None, OLD)
+    assert "topic there keeps records for 7d (retention.ms=604800000, the brokers' default)" in str(one)
+    assert check_keeping(archived, choices, existing, {}, override, None, OLD) == []
 
 
 # ---- the defaults of the source
