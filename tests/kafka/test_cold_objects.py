@@ -243,28 +243,11 @@ def test_a_driver_that_starts_again_waits_on_and_asks_for_nothing_twice(world: W
     assert world.cold.asked == asked
 
 
-@pytest.mark.usefixtures("quick")
-def test_a_restore_that_has_begun_retrieves_again_what_is_cold_again(world: World) -> None:
-    with pytest.raises(ConnectionAbortedError):
-        bring_back(world.spec(RETRIEVAL), runner=Dies())
-    world.cold.freeze("/topics/")
-
-    def wake() -> None:
-        wait_until(waits(world, 9), 60, "the objects were asked for")
-        world.cold.warm()
-
-    waking_up = threading.Thread(target=wake)
-    waking_up.start()
-    assert world.restore(Seen(), RETRIEVAL).records == 60
-    waking_up.join()
-    assert world.restored() == 60
-
-
 class Dies(ThreadRunner):
     """Ends the driver when records are to be sent."""
 
     def perform(self, job: Any) -> None:
-        if job.name == "restore_partitions":
+        if job.name in ("restore_partitions", "restore_divided"):
             raise ConnectionAbortedError
         super().perform(job)
 

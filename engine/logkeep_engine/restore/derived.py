@@ -20,7 +20,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading import view
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.spec import IfTopicExists, KafkaRestoreSpec, OnDamagedArchive, RestoreOffsets
-from logkeep_engine.errors import ArchiveDamaged, SegmentsRemoved, StateAltered
+from logkeep_engine.errors import ArchiveDamaged, ObjectCold, SegmentsRemoved, StateAltered
 from logkeep_engine.restore import point as points
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.plan import (
@@ -38,9 +38,10 @@ from logkeep_engine.restore.topics import ExistingTopic, extents_of, plan_topic
 from logkeep_engine.storage import Storage
 
 
-def derived(context: RestoreContext, known: RestorePlan, name: str) -> tuple[Planned, bool]:
+def derived(context: RestoreContext, known: RestorePlan, name: str, *, done: bool = False) -> tuple[Planned, bool]:
     """The stored plan with the archive for which it was made, and whether an erasure has taken records of what it
     restores out of the archive since: then only the topics themselves are compared. `name` is the object of the plan.
+    `done`: all is restored, so its point is not compared if the objects that tell it are cold again.
 
     Raises StateAltered for a plan that does not follow from the spec and the archive, and SegmentsRemoved if that
     cannot be known any more.
@@ -61,6 +62,9 @@ def derived(context: RestoreContext, known: RestorePlan, name: str) -> tuple[Pla
     if not erased:
         try:
             refuse_other_point(known, _bounds(archive.storage, archived, topics, spec.point, known), name)
+        except ObjectCold:
+            if not done:
+                raise
         except ArchiveDamaged:  # whoever needs what was deleted is told so when it is read
             if not _deleted_since(archived, topics, newest):
                 raise

@@ -120,7 +120,7 @@ class RestorePlanner:
         known = self._known()
         known = replace(known, spec_digest=self._digest) if found else known
         refuse_other_plan(self._context, known, self._digest)
-        return derived(self._context, known, self._context.state.name(PLAN))[0]
+        return derived(self._context, known, self._context.state.name(PLAN), done=True)[0]
 
     def load_finished(self, *, found: bool) -> Planned:
         """The plan of this run, which has succeeded. If it was `found` by what is asked for, its spec may have had
@@ -170,6 +170,7 @@ class RestorePlanner:
 
     def _loaded(self, known: RestorePlan) -> Planned:
         refuse_other_plan(self._context, known, self._digest)
+        self._waking.may_read_of(known)
         name = self._context.state.name(PLAN)
         planned, erased = derived(self._context, known, name)
         refuse_other_partitioners(self._context, planned, name)
@@ -181,6 +182,7 @@ class RestorePlanner:
     def _refuse_strange(self, plan: RestorePlan, name: str) -> None:
         """Raises what `_loaded` does for a plan that this run could not continue, before anything is taken over."""
         refuse_other_plan(self._context, plan, self._digest)
+        self._waking.may_read_of(plan)
         planned, erased = derived(self._context, plan, name)
         refuse_other_partitioners(self._context, planned, name)
         if erased:
@@ -197,7 +199,7 @@ class RestorePlanner:
             batching = batching_of(context.archive.info.segments, spec.record_batches)
         with refusals:
             point.refuse_future(spec.point)
-        seen = point.choose(context.archive, spec.point)
+        seen = self._waking.seen()
         with refusals:
             refuse_unfinished(seen, context.archive.storage.uri, spec)
         self._waking.may_read(seen.state)

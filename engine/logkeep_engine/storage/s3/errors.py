@@ -165,8 +165,9 @@ def _cold(error: Any, name: str) -> ObjectCold:
 
 
 COLD_HINT = (
-    "A restore has the objects that it reads retrieved if spec.source.retrieval says so. For anything else, retrieve "
-    "them with the store's own tools (RestoreObject) and wait until they can be read."
+    "A restore has the objects of topics/ and packs/ that it reads retrieved if spec.source.retrieval says so. For "
+    "anything else, retrieve them with the store's own tools (RestoreObject) and wait until they can be read. Nothing "
+    "may be moved to such a class that lies neither in topics/ nor in packs/: correct the life-cycle rule."
 )
 
 
