@@ -580,6 +580,18 @@ REMOVED_WHILE_CONVERTED = history(
 OVER_THE_LIMITS_SINCE = history(
     Settings(keep_runs=2, max_bytes=900, format="Avro"), Write(), Backup(), Restore("run", 2), Backup(retains=True)
 )
+# Where limits take the log after a snapshot of a topic that is not compacted any more, that stands for nothing.
+SNAPSHOT_WITHOUT_ITS_LOG = history(
+    Settings("compact", max_bytes=400),
+    Write(),
+    Write(),
+    Write(commits=True),
+    Backup(snapshots=True, retains=True),
+    Write(),
+    Write(commits=False),
+    SetPolicy("delete"),
+    Backup(retains=True),
+)
 
 # What was erased of a branch is no erased record of the log that has its offsets now.
 ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), Erase(), CutOff(), Write(), Backup())
@@ -655,6 +667,7 @@ ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), 
         pytest.param(LATE_AND_FIRST_IN_A_BATCH, id="late_and_first_in_a_batch"),
         pytest.param(REMOVED_WHILE_CONVERTED, id="removed_while_converted"),
         pytest.param(OVER_THE_LIMITS_SINCE, id="over_the_limits_since"),
+        pytest.param(SNAPSHOT_WITHOUT_ITS_LOG, id="snapshot_without_its_log"),
         pytest.param(ERASED_THEN_CUT_OFF, id="erased_then_cut_off"),
     ],
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
@@ -18,6 +18,7 @@ from itertools import chain, count
 from typing import Any
 from unittest.mock import patch
 
+from logkeep_engine.archive.care import merging
 from logkeep_engine.archive.care.branching import branch_off
 from logkeep_engine.archive.care.leftovers import may_have_leftovers, remove_leftovers
 from logkeep_engine.archive.care.points import KeepRules
@@ -463,10 +464,19 @@ class World:
             self.wrongly_taken += [f"{item} at {self.time} of {sorted(map(str, before))}" for item in wrong]
             for item in taken & free:
                 if not item.is_snapshot and item.topic_id not in _compacted(state):
-                    self.reference.took((item.topic_id, item.partition), item.branch, item.start, item.end)
+                    key = (item.topic_id, item.partition)
+                    self.reference.took(key, item.branch, item.start, item.end)
+                    if self.topic_of(item.topic_id).policy == "delete":  # no snapshot stands for what lies before it
+                        for at in range(item.start):
+                            if not self._is_there(item, at):
+                                self.reference.took(key, item.branch, at, at + 1)
             self.removals += len(taken)
             self.untouched = "" if taken else self.untouched
             self.retained = True
+
+    def _is_there(self, item: Item, offset: int) -> bool:
+        entries = self.state().segments.get((item.topic_id, item.partition), ())
+        return bool(item.branch) or any(entry.base_offset <= offset < entry.next_offset for entry in entries)
 
     def _may_go(self, state: ArchiveState) -> set[Item]:
         """Return what the limits let go now, and of compacted topics that for which a snapshot stands."""
@@ -636,6 +646,12 @@ def _submit(_: ThreadPoolExecutor, function: Callable[..., Any], /, *args: Any, 
     return done
 
 
+def _all_chosen(sizes: Sequence[int], count: int) -> Iterator[tuple[int, int]]:
+    """Let so many neighbours be merged whatever their sizes are, which are seldom alike here."""
+    if len(sizes) >= count:
+        yield 0, len(sizes)
+
+
 _load_commit = lru_cache(10_000)(commits.load_commit)
 """Commits never change, and neither does what is read of the same bytes."""
 
@@ -659,6 +675,7 @@ def clock_of(world: World) -> Iterator[None]:
         patch.object(time, "time", lambda: world.time / 1000),
         patch.object(writing, "Timing", lambda: QUICK),
         patch.object(commits, "load_commit", _load_commit),
+        patch.object(merging, "chosen", _all_chosen),
         patch.object(ThreadPoolExecutor, "submit", _submit),
     ):
         yield
