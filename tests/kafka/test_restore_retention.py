@@ -35,6 +35,7 @@ from tests.cluster.kafka_cluster import KafkaCluster
 from tests.data.topics import NO_RETENTION, Record, create_topic, produce, topic_names
 from tests.kafka.raw import each, eventually, plain, run
 from tests.kafka.restores import (
+    ThreadRunner,
     back_up,
     backup_spec,
     bring_back,
@@ -43,6 +44,7 @@ from tests.kafka.restores import (
     start_driver,
     topic_settings,
 )
+from tests.runners import Job
 
 DAY = 86_400_000
 CHECKS = 3.0  # seconds in which a broker looks several times
@@ -220,6 +222,58 @@ class TestExistingTopics:
         released(spec, root)
         assert topic_settings(kafka, f"{unique}-copy") == there
         eventually(lambda: committed(kafka, f"{unique}-copy") == [])
+
+
+class Meanwhile(ThreadRunner):
+    """Somebody gives a topic a retention of a day when all records are there, and Kafka deletes them before the restore
+    goes on."""
+
+    def __init__(self, broker: KafkaBroker, topic: str) -> None:
+        super().__init__()
+        self._broker = broker
+        self._topic = topic
+
+    def perform(self, job: Job) -> None:
+        super().perform(job)
+        if job.name != "restore_partitions":
+            return
+        set_config(self._broker, ConfigResource(ConfigResource.Type.TOPIC, self._topic), "retention.ms", str(DAY))
+        eventually(lambda: committed(self._broker, self._topic) == [])
+
+
+class TestRecordsThatAreDeletedMeanwhile:
+    @pytest.mark.parametrize("retention", [None, "Hold"])
+    def test_a_created_topic_has_lost_them(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, retention: str | None
+    ) -> None:
+        filled(kafka, unique, tmp_path, **NO_RETENTION)
+        result = bring_back(spec_of(kafka, tmp_path, retention), runner=Meanwhile(kafka, f"{unique}-copy"))
+        (warning,) = result.warnings
+        assert f"topic {unique}-copy has deleted up to 300 records of this restore" in warning
+        assert (result.held_topics is None) == (retention is None)  # it has its own configuration at the end
+
+    def test_a_topic_that_was_there_has_lost_them(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        filled(kafka, unique, tmp_path, **NO_RETENTION)
+        create_topic(kafka.bootstrap, f"{unique}-copy", 1, NO_RETENTION)
+        produce(kafka.bootstrap, f"{unique}-copy", month_old(7))
+        spec = {**spec_of(kafka, tmp_path, None), "ifTopicExists": "Append"}
+        deleted, going = bring_back(spec, runner=Meanwhile(kafka, f"{unique}-copy")).warnings
+        assert f"topic {unique}-copy has deleted up to 300 records of this restore" in deleted
+        assert going.startswith(f"topic {unique}-copy keeps records for 1d (retention.ms={DAY}): it deletes up to 300")
+
+    def test_a_topic_that_somebody_has_changed_is_not_said_to_be_held(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        root = tmp_path / "archive"
+        filled(kafka, unique, root, **NO_RETENTION)
+        create_topic(kafka.bootstrap, f"{unique}-copy", 1, NO_RETENTION)
+        spec = {**spec_of(kafka, root, "Hold"), "ifTopicExists": "Append"}
+        result = bring_back(spec, runner=Meanwhile(kafka, f"{unique}-copy"))
+        assert result.held_topics is None
+        assert "keeps all records" not in result.message
+        *_, told = result.warnings
+        assert told.endswith(f"another retention while they were restored, so they are not held: {unique}-copy")
+        assert "NotHeld" in released(spec, root)
 
 
 class TestHoldFor:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from logkeep_engine.contract.stored import DocumentRefused, StoredDocument
+from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import BrokerUnavailable, ObjectMissing, TargetChanged, TopicGone
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.queries import NO_TOPIC_ID
@@ -144,6 +145,37 @@ def _notes_of(missing: Iterable[TargetPartition], plan: RestorePlan, state: Rest
     return sorted(
         {divided.get(target.producer_id, state.map_path(target.topic, target.partition)) for target in missing}
     )
+
+
+def told_deleted(control: ControlPlane, plan: RestorePlan, summaries: Summaries) -> Iterator[str]:
+    """The warnings about records that targets have deleted since they were restored. Only log starts show it, which
+    compaction does not move."""
+    begins = {
+        (topic.target, part.target): part.start if part.extent is None else part.extent.start
+        for topic in plan.topics
+        for part in topic.partitions
+    }
+    ends: dict[Where, int] = {}
+    for item in written(plan, summaries):
+        if item.mark is not None:
+            ends[item.where] = max(ends.get(item.where, 0), item.mark.end)
+    answers = control.bounds(ends)
+    gone: dict[str, int] = {}
+    for where, bounds in answers.found.items():
+        deleted = min(bounds.start, ends[where]) - begins[where]
+        if deleted > 0:
+            gone[where[0]] = gone.get(where[0], 0) + deleted
+    for topic, count in sorted(gone.items()):
+        yield (
+            f"topic {topic} has deleted up to {so_many(count, 'record')} of this restore: its retention does not keep "
+            "them, or somebody has changed it meanwhile. spec.topics.retention: Hold keeps them"
+        )
+    if answers.silent:
+        (topic, partition), reason = next(iter(answers.silent.items()))
+        yield (
+            f"it cannot be seen whether targets have deleted records of this restore, first in topic {topic} partition "
+            f"{partition}: {reason}"
+        )
 
 
 def written(plan: RestorePlan, summaries: Mapping[Where, PartitionSummary]) -> list[Written]:

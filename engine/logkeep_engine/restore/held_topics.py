@@ -82,6 +82,19 @@ def held_topics(context: RestoreContext, plan: RestorePlan) -> HeldTopics | None
     return HeldTopics(len(names), tuple(names[:MAX_LIST]))
 
 
+def still_held(context: RestoreContext, plan: RestorePlan) -> tuple[HeldTopics | None, list[str]]:
+    """The topics that the restore holds at its end, and a warning about those to which somebody has given another
+    retention since it began."""
+    if held_topics(context, plan) is None:
+        return None, []
+    there, others = applied_topic_configs(context.control, {topic.target: dict(HELD) for topic in plan.topics})
+    told = (
+        f"somebody has given topics another retention while they were restored, so they are not held: {shown(others)}"
+    )
+    names = sorted(there.keys() - set(others))
+    return HeldTopics(len(names), tuple(names[:MAX_LIST])) if names else None, [told] if others else []
+
+
 def held_until(spec: KafkaRestoreSpec, done: RunResult) -> int | None:
     """The time at which topics are to be released that a restore with this result holds, in whole seconds since the
     epoch, as a status has it. None: nobody but `logkeep release` releases them."""

@@ -55,14 +55,14 @@ from logkeep_engine.report import Reporter, told_warnings
 from logkeep_engine.restore import remembered
 from logkeep_engine.restore.alive import AliveNote
 from logkeep_engine.restore.context import Planned, RestoreContext
-from logkeep_engine.restore.count import check_counted, count_all, counted_ids, is_counted
+from logkeep_engine.restore.count import check_counted, count_all, counted_ids, is_counted, told_deleted
 from logkeep_engine.restore.dry_run import find_out, with_refusals
 from logkeep_engine.restore.emitting import emit, emits, refuse_nowhere
 from logkeep_engine.restore.everything import restore_cluster_state
 from logkeep_engine.restore.facts import facts_of_run, note_restored, restored_before, told_of_records
 from logkeep_engine.restore.fence import RunFence
 from logkeep_engine.restore.groups import move_groups
-from logkeep_engine.restore.held_topics import held_topics, hold_existing, told_held
+from logkeep_engine.restore.held_topics import hold_existing, still_held, told_held
 from logkeep_engine.restore.outside import refuse_without_records
 from logkeep_engine.restore.partitions import restore_open_partitions
 from logkeep_engine.restore.plan import spec_digest
@@ -355,14 +355,15 @@ class RestoreRun(DriverRun):
         warnings = [
             *told_of_records(planned.plan, summaries),
             *warnings,
+            *told_deleted(context.control, planned.plan, summaries),
             *topics.finish(planned.plan, fresh=planned.fresh),
         ]
-        held = held_topics(context, planned.plan)
+        held, not_held = still_held(context, planned.plan)
         return replace(
             facts_of_run(verified, context, planned, summaries, moved),
             held_topics=held,
             message=told_held(held, context.spec.topics.hold_for) or verified.message,
-            warnings=(*planned.plan.warnings, *verified.warnings, *warnings),
+            warnings=(*planned.plan.warnings, *verified.warnings, *warnings, *not_held),
         )
 
     def _with_verification(self, context: RestoreContext, planned: Planned, done: RunResult) -> RunResult:

@@ -110,13 +110,15 @@ class CreatedTopics:
         told, working = ([], created) if fresh else self._divided(created)
         warnings, set_keys = self._set_own_configs(working)
         warnings = [*told, *warnings]
-        configs, late = applied_topic_configs(self._control, set_keys)
+        nothing: dict[str, str | None] = {}
+        own = {topic.target: set_keys.get(topic.target, nothing) for topic in plan.topics}
+        configs, late = applied_topic_configs(self._control, own)
         warnings += [
             f"topic {name}: its configuration was set, and the brokers still answer with another one: check its "
             f"{', '.join(RETENTION_KEYS)} before you use it"
             for name in late
         ]
-        warnings += self._told_going(plan, created, configs)
+        warnings += self._told_going(plan, configs)
         for topic in created:
             wanted = self._state.topics[topic.topic_id].replication_factor
             if topic.replication_factor < wanted and self._wanted.replication_factor is None:
@@ -126,14 +128,16 @@ class CreatedTopics:
                 )
         return warnings
 
-    def _told_going(
-        self, plan: RestorePlan, created: Sequence[TopicPlan], configs: Mapping[str, Mapping[str, str]]
-    ) -> list[str]:
-        """The warnings about records that created topics delete by the configuration that brokers report, except those
-        that the plan has. A drill deletes its topics, and has them in its plan alone."""
+    def _told_going(self, plan: RestorePlan, configs: Mapping[str, Mapping[str, str]]) -> list[str]:
+        """The warnings about records that topics delete by the configuration that brokers report, except those that the
+        plan has. A drill deletes its topics, and has them in its plan alone."""
+        if self._mark:
+            return []
         found, now_ms = [], int(time.time() * 1000)
-        for topic in created if not self._mark else ():
-            there, own = configs.get(topic.target, {}), self.own(topic)
+        before = self._control.topic_configs([topic.target for topic in plan.topics if not topic.created])
+        for topic in plan.topics:
+            there = configs.get(topic.target, {})
+            own = self.own(topic) if topic.created else before.get(topic.target, {})
             retention = TargetRetention.of({key: value for key, value in there.items() if key in own}, there)
             restored = RestoredTopic.of_plan(self._state, topic)
             goes = going(self._state, restored, retention, plan.point, now_ms) if there else None
