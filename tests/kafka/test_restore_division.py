@@ -15,16 +15,21 @@ from typing import Any
 import pytest
 
 from logkeep_engine.contract.run import RunRequest
-from logkeep_engine.errors import TargetChanged, TargetUnsuitable, TopicExists
+from logkeep_engine.erasure.run import ErasureAsked, erase
+from logkeep_engine.errors import ArchiveMismatch, TargetChanged, TargetUnsuitable, TopicExists
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.limits import Throttle
+from logkeep_engine.report import Reporter
 from logkeep_engine.restore.division.places import PairPlace, PlacesTask, places_of
 from logkeep_engine.restore.division.task import DividedTask, PairAttempt
+from logkeep_engine.storage import open_uri
 from tests import examples
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.command import logkeep
+from tests.data.murmur2 import target_of
 from tests.data.topics import NO_RETENTION, Record, create_topic, produce, topic_names
+from tests.kafka.backing_up import FOR_TEST
 from tests.kafka.restores import (
     Only,
     Seen,
@@ -42,6 +47,7 @@ from tests.kafka.restores import (
 from tests.runners import Context, Job, Runner
 
 NOW = int(time.time() * 1000) - 3_600_000
+CRC32 = {"partitioner": "consistent_random"}
 
 
 def history(seed: int, count: int, *, start: int = 0, size: int = 20) -> Iterator[Record]:
@@ -124,10 +130,9 @@ def test_keys_lie_where_producers_put_them_and_keep_their_order(
 
 
 def test_keys_lie_where_librdkafkas_producers_put_them(kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
-    own = {"partitioner": "consistent_random"}
     keys = [b"key-%d" % number for number in range(80)]
     create_topic(kafka.bootstrap, unique, 3, NO_RETENTION)
-    produce(kafka.bootstrap, unique, (Record(key, b"v", NOW) for key in [*keys, b"", None]), config=own)
+    produce(kafka.bootstrap, unique, (Record(key, b"v", NOW) for key in [*keys, b"", None]), config=CRC32)
     back_up(backup_spec(kafka, tmp_path, unique))
     told = f"records lie by crc32, the default of librdkafka's producers, and are divided so: topic {unique} (of 80"
     dry = bring_back(spec(kafka, tmp_path, 5, dryRun=True))
@@ -137,7 +142,7 @@ def test_keys_lie_where_librdkafkas_producers_put_them(kafka: KafkaBroker, uniqu
     for warnings in (dry.warnings, result.warnings):
         assert any(told in warning for warning in warnings)
     create_topic(kafka.bootstrap, f"{unique}-new", 5)
-    produce(kafka.bootstrap, f"{unique}-new", (Record(key, b"", NOW) for key in keys), config=own)
+    produce(kafka.bootstrap, f"{unique}-new", (Record(key, b"", NOW) for key in keys), config=CRC32)
     after = places_of_keys(read(kafka, f"{unique}-copy", 5))
     after.pop(b"")
     assert after == places_of_keys(read(kafka, f"{unique}-new", 5))
@@ -446,3 +451,45 @@ class TestRefusals:
         assert done.returncode == 0, done.stderr
         assert "partitions: 7\n" in (tmp_path / "topics.yaml").read_text()
         assert f"{archived}-copy" not in topic_names(kafka.bootstrap)
+
+
+class TestEvidence:
+    """By which partitioner a stored plan divides is held to the archive of now."""
+
+    def begun(self, kafka: KafkaBroker, topic: str, root: Path, keys: list[list[bytes]]) -> dict[str, Any]:
+        """A restore that has begun. Each backup before it archives some keys where librdkafka's producers put them."""
+        small = backup_spec(kafka, root, topic, segment={"packBelow": "8Mi", "mergeCount": 0})
+        for run, some in enumerate(keys):
+            produce(kafka.bootstrap, topic, [Record(key, b"v", NOW) for key in some], config=CRC32)
+            back_up(small, f"backup-{run}")
+        wanted = spec(kafka, root, 5)
+        with pytest.raises(ConnectionAbortedError):
+            bring_back(wanted, runner=Dies(0))
+        return wanted
+
+    def test_is_the_same_when_segments_were_merged(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        both, only = keys_by_crc32(2)
+        create_topic(kafka.bootstrap, unique, 2, NO_RETENTION)
+        wanted = self.begun(kafka, unique, tmp_path, [only[:100], *(both[:20] for _ in range(4))])
+        merging = backup_spec(kafka, tmp_path, unique, segment={"packBelow": "8Mi", "mergeCount": 2})
+        assert "merged 10 small segments" in back_up(merging, "merge").message
+        assert bring_back(wanted).records == 180
+
+    def test_that_was_erased_is_told_as_an_erasure(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        _, only = keys_by_crc32(2)
+        by_hand = [Record(key, b"v", NOW, [], target_of(key, 0, 2)) for key in only[100:108]]
+        create_topic(kafka.bootstrap, unique, 2, NO_RETENTION)
+        produce(kafka.bootstrap, unique, by_hand)
+        wanted = self.begun(kafka, unique, tmp_path, [only[:100]])
+        asked = ErasureAsked(unique, tuple(only[:100]))
+        done = erase("erasure", open_uri(tmp_path.as_uri()), asked, ThreadRunner, Reporter("erasure"), FOR_TEST)
+        assert (done.outcome, done.records) == ("Succeeded", 100)
+        with pytest.raises(ArchiveMismatch, match="an erasure has taken records of what it restores"):
+            bring_back(wanted)
+
+
+def keys_by_crc32(count: int) -> tuple[list[bytes], list[bytes]]:
+    """Keys that murmur2 puts into the same one of so many partitions, and those that it does not."""
+    keys = [b"k%d" % at for at in range(2000)]
+    both = [key for key in keys if target_of(key, 0, count) == target_of(key, 0, count, "crc32")]
+    return both, [key for key in keys if key not in both]

@@ -173,10 +173,10 @@ class RestorePlanner:
         self._waking.may_read_of(known)
         name = self._context.state.name(PLAN)
         planned, erased = derived(self._context, known, name)
-        refuse_other_partitioners(self._context, planned, name)
         check_same(self._control, known)
-        if erased:
+        if erased:  # keys may be gone by which it was seen where the others lie
             raise overtaken(known)
+        refuse_other_partitioners(self._context, planned, name)
         return planned
 
     def _refuse_strange(self, plan: RestorePlan, name: str) -> None:
@@ -184,9 +184,9 @@ class RestorePlanner:
         refuse_other_plan(self._context, plan, self._digest)
         self._waking.may_read_of(plan)
         planned, erased = derived(self._context, plan, name)
-        refuse_other_partitioners(self._context, planned, name)
         if erased:
             raise overtaken(plan)
+        refuse_other_partitioners(self._context, planned, name)
 
     # ---- a new plan
 

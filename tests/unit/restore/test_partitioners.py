@@ -39,8 +39,11 @@ def by_hand(key: bytes | None, offset: int) -> int:
     return len(key or b"") % 3 if offset % 2 else offset % 3
 
 
-def archive_with(root: Path, *histories: tuple[Chooses, Iterable[bytes | None]], count: int = 3) -> Archive:
-    """An archive of a topic. Each history is a run of its own: who wrote, and the keys."""
+def archive_with(
+    root: Path, *histories: tuple[Chooses, Iterable[bytes | None]], count: int = 3, apart: int = 1
+) -> Archive:
+    """An archive of a topic. Each history is a run of its own: who wrote, and the keys. The offsets
+    of a partition are so far `apart`."""
     topic, ends = replace(ORDERS, partitions=count), [0] * count
     storage = LocalStorage(root.as_uri())
     for run, (chooses, keys) in enumerate(histories):
@@ -49,7 +52,7 @@ def archive_with(root: Path, *histories: tuple[Chooses, Iterable[bytes | None]],
             for number, key in enumerate(keys):
                 partition = chooses(key, number)
                 logs[partition].append(Record(ends[partition], TIME, key, b"v"))
-                ends[partition] += 1
+                ends[partition] += apart
             receipts = [_receipt(storage, topic, partition, log, writer.epoch) for partition, log in enumerate(logs)]
             writer.commit(topics=[topic], receipts=[receipt for receipt in receipts if receipt is not None])
             writer.end(RunOutcome.SUCCEEDED)
@@ -146,6 +149,42 @@ def test_of_one_partition_nothing_can_be_seen(tmp_path: Path) -> None:
 def test_without_keys_nothing_is_told(tmp_path: Path) -> None:
     archive = archive_with(tmp_path, (by("murmur2"), [None, b""] * 30))
     assert chosen(archive) == (Partitioner.MURMUR2, "")
+
+
+def test_where_no_key_is_among_the_newest_that_is_told(tmp_path: Path) -> None:
+    archive = archive_with(tmp_path, (by("crc32"), KEYS), (lambda _, at: at % 3, [None] * 15_300))
+    found, told = chosen(archive)
+    assert found is Partitioner.MURMUR2
+    assert "cannot be seen by which partitioner records lie" in told
+    assert "of 0 keys that were looked at" in told
+    assert chosen(archive, partitioner="crc32") == (Partitioner.CRC32, "")
+
+
+def test_a_handful_of_keys_proves_nothing(tmp_path: Path) -> None:
+    keys = [key for key in KEYS if by("murmur2")(key, 0) != by("crc32")(key, 0)]
+    few = archive_with(tmp_path / "few", (by("murmur2"), keys[:4]))
+    assert "cannot be seen by which partitioner records lie" in chosen(few)[1]
+    assert chosen(few, partitioner="crc32") == (Partitioner.CRC32, "")
+    assert chosen(archive_with(tmp_path / "five", (by("crc32"), keys[:5])))[0] is Partitioner.CRC32
+
+
+def test_where_most_offsets_have_no_record_more_of_them_are_looked_at(tmp_path: Path) -> None:
+    """The log was compacted."""
+    archive = archive_with(tmp_path, (by("crc32"), KEYS), apart=3_000)
+    found, told = chosen(archive)
+    assert found is Partitioner.CRC32
+    assert "of 60 keys that were looked at" in told
+
+
+def test_how_the_records_lie_in_segments_changes_nothing(tmp_path: Path) -> None:
+    """The newest keys lie by both, and those of before by one of them."""
+    both = [key for key in (b"k%d" % at for at in range(2000)) if by("murmur2")(key, 0) == by("crc32")(key, 0)]
+    only = [key for key in (b"k%d" % at for at in range(2000)) if key not in both]
+    histories = [only[:200], *(both[:60] for _ in range(4))]
+    small = archive_with(tmp_path / "small", *((by("crc32"), keys) for keys in histories))
+    merged = archive_with(tmp_path / "merged", (by("crc32"), [key for keys in histories for key in keys]))
+    assert chosen(small) == chosen(merged)
+    assert chosen(small)[0] is Partitioner.CRC32
 
 
 def test_what_is_damaged_says_nothing(tmp_path: Path) -> None:

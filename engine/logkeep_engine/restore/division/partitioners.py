@@ -8,8 +8,9 @@ since partitions may have been added, and producers replaced.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.reading.damage import Damage
@@ -26,8 +27,10 @@ from logkeep_engine.tasks import TaskContext
 
 _PARTITIONS = 8
 _KEYS = 100  # of a partition, each counted once
-_RECORDS = 5_000
-_SEGMENTS = 3
+_RECORDS = 5_000  # of a partition: so many without a key say that few have one
+_WIDER = 10  # times as many offsets, where so many have fewer records
+_LEAST_KEYS = 5  # fewer may lie by chance where a partitioner puts them, or by hand
+_DIGEST_BYTES = 8
 _MOST_STRAYS = 10  # percent of the keys: somebody has written a few by hand
 _SHOWN = 3
 
@@ -39,26 +42,31 @@ _USERS = {
 
 @dataclass(frozen=True, slots=True)
 class KeySampleTask:
-    """A topic with so many partitions, and segments of some of them, the newest first. Pickles without secrets."""
+    """A topic with so many partitions, and the segments of some of them that have records. `whole`: no others have
+    some. Pickles without secrets."""
 
     storage: Storage
     topic: str
     partitions: int
     segments: tuple[tuple[SegmentEntry, ...], ...]
+    whole: bool
 
 
 @dataclass(frozen=True, slots=True)
 class KeySample:
     """The number of keys that were looked at in a topic of so many partitions, and how many of them lie where each
-    partitioner puts them."""
+    partitioner puts them. `whole`: no record was left out."""
 
     partitions: int
     keys: int
     fitting: Mapping[Partitioner, int]
+    whole: bool
 
     @property
     def fits(self) -> list[Partitioner]:
         """The partitioners by which the keys may lie: both where the sample cannot tell."""
+        if self.keys < _LEAST_KEYS:
+            return list(Partitioner)
         least = self.keys * (100 - _MOST_STRAYS)
         return [partitioner for partitioner in Partitioner if self.fitting[partitioner] * 100 >= least]
 
@@ -76,31 +84,53 @@ class KeySample:
 
 def sample_keys(task: KeySampleTask, context: TaskContext) -> KeySample:
     """Look at keys of a topic. Runs on an executor. What is damaged, or gone, is left out."""
-    fitting, keys = dict.fromkeys(Partitioner, 0), 0
+    fitting, keys, whole = dict.fromkeys(Partitioner, 0), 0, task.whole
     for segments in task.segments:
-        for key in _keys(task, segments):
-            keys += 1
-            for partitioner in Partitioner:
-                place = target_of_record(partitioner, key, 0, task.partitions)
+        found, all_of_it = _places(task, segments)
+        keys, whole = keys + len(found), whole and all_of_it
+        for places in found:
+            for partitioner, place in zip(Partitioner, places, strict=True):
                 fitting[partitioner] += place == segments[0].partition
-    return KeySample(task.partitions, keys, fitting)
+    return KeySample(task.partitions, keys, fitting, whole)
 
 
-def _keys(task: KeySampleTask, segments: Iterable[SegmentEntry]) -> set[bytes]:
-    """Keys of a partition. An empty one says nothing: librdkafka's producers put it anywhere."""
-    found: set[bytes] = set()
+def _places(task: KeySampleTask, segments: Sequence[SegmentEntry]) -> tuple[list[tuple[int, ...]], bool]:
+    """Where each partitioner puts keys of a partition, the newest ones, and whether no record was left out.
+
+    Which keys are taken depends on offsets and records alone: a later start, which may find the segments merged, must
+    take the same ones."""
+    start, end, offsets = segments[0].base_offset, segments[-1].next_offset, _RECORDS
+    while True:
+        since = max(start, end - offsets)
+        found, records = _newest(task, [entry for entry in segments if entry.next_offset > since], since)
+        if since == start or len(found) >= _KEYS or records >= _RECORDS:
+            newest = sorted(found.values(), reverse=True)[:_KEYS]
+            return [places for _, places in newest], since == start and len(found) <= _KEYS
+        offsets *= _WIDER
+
+
+def _newest(
+    task: KeySampleTask, segments: Sequence[SegmentEntry], since: int
+) -> tuple[dict[bytes, tuple[int, tuple[int, ...]]], int]:
+    """The last offset of each key from an offset on, with its places, and the number of records. An empty key says
+    nothing: librdkafka's producers put it anywhere."""
+    found: dict[bytes, tuple[int, tuple[int, ...]]] = {}
     records = 0
-    for segment in segments:
-        for part in open_damaged(task.storage, task.topic, (segment,), aborted=()).records():
-            if isinstance(part, Damage):
-                continue
-            for record in part:
-                if record.key:
-                    found.add(bytes(record.key))
-                records += 1
-                if len(found) == _KEYS or records == _RECORDS:
-                    return found
-    return found
+    for part in open_damaged(task.storage, task.topic, segments, aborted=()).records(since):
+        if isinstance(part, Damage):
+            continue
+        for record in part:
+            records += 1
+            if record.key:
+                key = bytes(record.key)
+                digest = blake2b(key, digest_size=_DIGEST_BYTES).digest()
+                places = found[digest][1] if digest in found else _places_of(key, task.partitions)
+                found[digest] = record.offset, places
+    return found, records
+
+
+def _places_of(key: bytes, partitions: int) -> tuple[int, ...]:
+    return tuple(target_of_record(partitioner, key, 0, partitions) for partitioner in Partitioner)
 
 
 def sampled(context: RestoreContext, planned: Planned) -> dict[str, KeySample]:
@@ -115,15 +145,15 @@ def sampled(context: RestoreContext, planned: Planned) -> dict[str, KeySample]:
 
 
 def _sample_task(context: RestoreContext, planned: Planned, topic: TopicPlan) -> KeySampleTask:
-    logs = (planned.segments(topic, partition) for partition in topic.archived_partitions)
-    some = [[entry for entry in reversed(log) if entry.records][:_SEGMENTS] for log in logs]
-    some = [segments for segments in some if segments]
-    step = max(1, -(-len(some) // _PARTITIONS))
+    logs = [planned.segments(topic, partition) for partition in topic.archived_partitions]
+    with_records = [tuple(log) for log in logs if any(entry.records for entry in log)]
+    some = with_records[:: max(1, -(-len(with_records) // _PARTITIONS))]
     return KeySampleTask(
         context.archive.storage,
         topic.source,
         planned.archived.topics[topic.topic_id].partitions,
-        tuple(tuple(segments) for segments in some[::step]),
+        tuple(some),
+        len(some) == len(with_records),
     )
 
 
@@ -199,7 +229,7 @@ def _told(plan: RestorePlan, samples: Mapping[str, KeySample], wanted: Partition
             f"records lie neither by murmur2 nor by crc32, and are divided by {_USERS[wanted]}, as spec.topics."
             f"partitioner says: {_listed(names, neither)}"
         )
-    unknown = {name: item for name, item in samples.items() if len(item.fits) > 1 and item.keys}
+    unknown = {name: item for name, item in samples.items() if len(item.fits) > 1 and (item.keys or not item.whole)}
     if unknown and wanted is None:
         yield (
             "it cannot be seen by which partitioner records lie, so they are divided by "
