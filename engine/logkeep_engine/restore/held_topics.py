@@ -6,13 +6,12 @@
 
 A topic is held by `retention.ms=-1` and `retention.bytes=-1` on the topic itself, so nothing that happens to a run ends
 it, and what brokers say of a topic tells whether it is held. A created topic gets its retention with its release: it
-follows from the spec and the archive. What a topic had that was there before is noted in `held-topics.json`, before
-that is changed. The note is a claim: it may give no other topic another retention, and no other key.
+follows from the spec and the archive. What a topic had that was there before is noted before that is changed
+(`hold_notes`).
 """
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -24,28 +23,23 @@ from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.restored_topics import TopicRetention
 from logkeep_engine.contract.run import MAX_LIST, HeldTopics, RunResult
 from logkeep_engine.contract.spec import KafkaRestoreSpec
-from logkeep_engine.contract.stored import StoredDocument
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import (
     BrokerUnavailable,
     LogkeepError,
-    ObjectExists,
-    ObjectMissing,
     Refused,
     SpecError,
-    StateAltered,
 )
 from logkeep_engine.kafka.effective import applied_topic_configs
 from logkeep_engine.log.cleanup import (
     BROKER_RETENTION_KEYS,
-    RETENTION_BYTES,
-    RETENTION_MS,
     is_deleted,
     least_kept,
 )
 from logkeep_engine.restore.alive import refuse_alive
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.count import counted_ids
+from logkeep_engine.restore.hold_notes import Retention, is_released, note_held, note_released, noted
 from logkeep_engine.restore.keeping import (
     Going,
     RestoredTopic,
@@ -55,21 +49,12 @@ from logkeep_engine.restore.keeping import (
     released_configs,
     source_defaults,
 )
-from logkeep_engine.restore.plan import RestorePlan, TopicPlan
+from logkeep_engine.restore.plan import RestorePlan
 from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.selection import MAX_NAMES_SHOWN, shown
-from logkeep_engine.restore.state import ALTERED, HELD_NOTE, RESULT, RestoreState
+from logkeep_engine.restore.state import HELD_NOTE, RESULT
 from logkeep_engine.restore.taking_over import RunClaim
 from logkeep_engine.restore.topics import HELD, own_configs
-from logkeep_engine.stored import reading
-
-Retention = Mapping[str, str | None]
-"""`retention.ms` and `retention.bytes` of a topic itself; None: it has the default of the brokers."""
-
-# topic, topic id, retention.ms, retention.bytes
-_NOTE = StoredDocument("note of held topics", 1, {"topics": [(str, str, str | None, str | None)]})
-_NUMBER = re.compile(r"-1|[0-9]{1,19}")
-
 
 # ---- holding
 
@@ -119,12 +104,13 @@ def told_held(held: HeldTopics | None, hold_for: str | None, *, would: bool = Fa
 
 
 def hold_existing(context: RestoreContext, planned: Planned) -> None:
-    """Hold the topics that were there before the restore, before anything is written to them. Raises BrokerRefused and
+    """Note that the restore holds its topics, and hold those that were there before it, before anything is written to
+    them. Raises BrokerRefused and
     BrokerUnavailable if brokers do not do it."""
-    there = [topic for topic in planned.plan.topics if not topic.created]
-    if context.spec.topics.retention is not TopicRetention.HOLD or not there:
+    if context.spec.topics.retention is not TopicRetention.HOLD or not planned.plan.topics:
         return
-    _note(context, there, fresh=planned.fresh)
+    there = [topic for topic in planned.plan.topics if not topic.created]
+    note_held(context, there, fresh=planned.fresh)
     for topic in there:
         context.control.alter_topic_configs(topic.target, HELD)
     _, late = applied_topic_configs(context.control, {topic.target: dict(HELD) for topic in there})
@@ -135,64 +121,13 @@ def hold_existing(context: RestoreContext, planned: Planned) -> None:
         )
 
 
-def _note(context: RestoreContext, topics: list[TopicPlan], *, fresh: bool) -> None:
-    """Note what the topics have, unless an earlier start has: then they may be held already. A run whose plan is
-    `fresh` has had none, so a note that lies there is not its own."""
-    own = context.control.topic_configs([topic.target for topic in topics])
-    rows = [
-        [
-            topic.target,
-            topic.target_id,
-            own.get(topic.target, {}).get(RETENTION_MS),
-            own.get(topic.target, {}).get(RETENTION_BYTES),
-        ]
-        for topic in topics
-    ]
-    context.permit()
-    storage, path, data = context.state.storage, context.state.file(HELD_NOTE), _NOTE.dumps({"topics": rows})
-    if fresh:
-        storage.put(path, data)
-        return
-    try:
-        storage.create(path, data)
-    except ObjectExists:
-        noted(context.state, topics)  # whoever releases them must find it
-
-
-def noted(state: RestoreState, topics: list[TopicPlan]) -> dict[str, Retention]:
-    """The retention that these topics had before they were held, by name.
-
-    Raises SpecError if the note is gone, ArchiveDamaged, and StateAltered if it is not of these topics, or says what
-    cannot be."""
-    if not topics:
-        return {}
-    name = state.name(HELD_NOTE)
-    try:
-        data = state.storage.read(state.file(HELD_NOTE))
-    except ObjectMissing as error:
-        raise SpecError(
-            f"{name} is gone: it is unknown which retention {shown([topic.target for topic in topics])} had before",
-            hint="Set retention.ms and retention.bytes on the topics by hand, or bring the object back.",
-        ) from error
-    hint = "The object was altered. Set retention.ms and retention.bytes on the topics by hand."
-    with reading(_NOTE, data, name, hint=hint) as body:
-        rows: list[tuple[str, str, str | None, str | None]] = body["topics"]
-    ids = {topic.target: topic.target_id for topic in topics}
-    if {row[0]: row[1] for row in rows} != ids:
-        raise StateAltered(f"{name}: it is not of the topics that this restore has appended to", hint=ALTERED)
-    for topic, _, *values in rows:
-        for value in values:
-            if value is not None and not _NUMBER.fullmatch(value):
-                raise StateAltered(f"{name}: the retention of topic {topic!r} is {value!r:.100}", hint=ALTERED)
-    return {row[0]: {RETENTION_MS: row[2], RETENTION_BYTES: row[3]} for row in rows}
-
-
 # ---- releasing
 
 
 class ReleaseOutcome(StrEnum):
     """The outcome of a topic. `ReleasedBefore`: it has the retention that it is to have. `NotHeld`: somebody has given
-    it another one. `Gone`: somebody has deleted it, or another topic has its name. The topic is left as it is then."""
+    it another one, or holds it since it was released. `Gone`: somebody has deleted it, or another topic has its name.
+    The topic is left as it is then."""
 
     RELEASED = "Released"
     RELEASED_BEFORE = "ReleasedBefore"
@@ -223,7 +158,8 @@ class ReleasedTopic:
 
 def release(context: RestoreContext, *, dry_run: bool = False, in_time: bool = False) -> list[ReleasedTopic]:
     """Give the topics of a run their retention; with `dry_run` only tell what would become of them. A release that was
-    interrupted is done again. With `in_time` nothing is released before `spec.topics.holdFor` is over.
+    interrupted is done again. One that was done is noted: somebody else may hold the topics since. With `in_time`
+    nothing is released before `spec.topics.holdFor` is over.
 
     Raises SpecError if the run has not succeeded or holds nothing, Refused if it is too early, RestoreBusy if the run
     is still running, StateAltered if what is noted of it is not borne out, and what brokers raise.
@@ -245,6 +181,7 @@ def release(context: RestoreContext, *, dry_run: bool = False, in_time: bool = F
         found.append(ReleasedTopic(topic.target, outcome, retention, goes))
     if not dry_run:
         _apply(context, [item for item in found if item.outcome is ReleaseOutcome.RELEASED])
+        note_released(context.state)
     return found
 
 
@@ -326,14 +263,15 @@ def _outcomes(
     topics = planned.plan.topics
     ids = counted_ids(context.state) | {topic.target: topic.target_id for topic in topics if topic.target_id}
     there = context.control.topic_ids(topic.target for topic in topics)
+    before = is_released(context.state)
     found = {}
     for topic in topics:
         name = topic.target
         if name not in own or name not in there or ids.get(name, there[name]) != there[name]:
             found[name] = ReleaseOutcome.GONE
-        elif HELD.items() <= own[name].items():
+        elif HELD.items() <= own[name].items() and not before:
             found[name] = ReleaseOutcome.RELEASED
-        else:  # a release that was interrupted has done a part of them
+        else:  # somebody else may hold it since; a release that was interrupted has done a part of them
             done = all(own[name].get(key) == value for key, value in wanted[name].items())
             found[name] = ReleaseOutcome.RELEASED_BEFORE if done else ReleaseOutcome.NOT_HELD
     return found

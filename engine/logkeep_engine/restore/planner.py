@@ -10,6 +10,7 @@ from functools import cached_property
 
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.history.compacted import with_snapshots
+from logkeep_engine.contract.restored_topics import TopicRetention
 from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets, RestoreVerification
 from logkeep_engine.errors import ObjectCold, SpecError, TopicGone
 from logkeep_engine.kafka.effective import effective_topic_configs
@@ -28,6 +29,7 @@ from logkeep_engine.restore.emitting import refuse_too_many
 from logkeep_engine.restore.emptiness import refuse_damaged, refuse_empty, refuse_unfinished, told_empty
 from logkeep_engine.restore.everything import check_everything
 from logkeep_engine.restore.group_moves import select_and_rename
+from logkeep_engine.restore.hold_notes import refuse_held_by_others
 from logkeep_engine.restore.keeping import check_keeping, lacks_own, refuse_going, source_defaults, told_defaults
 from logkeep_engine.restore.keys import refuse_without_key
 from logkeep_engine.restore.outside import refuse_outside
@@ -315,6 +317,9 @@ class RestorePlanner:
         defaults = least_kept(self._control.configs_of_brokers(BROKER_RETENTION_KEYS)) if choices else {}
         found = check_keeping(archived, choices, existing, defaults, wanted, at, int(time.time() * 1000))
         warnings: list[str] = []
+        if existing and wanted.retention is TopicRetention.HOLD:
+            with context.refusals:
+                warnings += refuse_held_by_others(context, existing)
         with context.refusals:
             warnings += refuse_going(found, wanted.retention, drill=context.drill is not None)
         if any(lacks_own(choice.source, wanted.configs) for choice in created):

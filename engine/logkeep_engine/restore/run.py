@@ -12,7 +12,7 @@ place of its state (`state`) lie, in this order, what a driver that starts again
     alive.json            that the driver is still running, again and again, and at the end that it has ended (`alive`)
     taken-over.json       which other run continues this one, which must stop (`taking_over`)
     restore-plan.json     sources, targets, producer ids, start offsets, what is left out; made once
-    held-topics.json      the retention of existing topics, before they are held (`held_topics`)
+    held-topics.json      the retention of existing topics, before they are held (`hold_notes`)
     point.json            what the point of the restore gives, if it has one: for people
     offset-maps/...       a partition is done when its map is there
     divided/...           the same of archived partitions whose records went to several ones

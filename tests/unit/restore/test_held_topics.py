@@ -113,7 +113,7 @@ def test_a_topic_that_was_there_is_held_once_it_is_noted_what_it_had(archive: Ar
     hold_existing(context, planned)
     assert control.changes == [("there", HELD, [])]
     note = json.loads(context.state.storage.read(context.state.file(HELD_NOTE)))
-    assert note == {"format": 1, "topics": [["there", "t" * 22, "60000", None]]}
+    assert note == {"format": 1, "released": False, "topics": [["there", "t" * 22, "60000", None]]}
     hold_existing(context, replace(planned, fresh=False))  # a start after a crash: the topic is held by now
     assert json.loads(context.state.storage.read(context.state.file(HELD_NOTE))) == note
     assert control.own["there"] == {**HELD, "flush.ms": "1"}
@@ -122,11 +122,11 @@ def test_a_topic_that_was_there_is_held_once_it_is_noted_what_it_had(archive: Ar
 def test_a_note_that_lies_there_before_the_run_is_not_believed(archive: Archive) -> None:
     control = Control({"there": {"retention.ms": "60000"}})
     context, planned = context_of(archive, control), planned_of(archive, THERE)
-    forged = json.dumps({"format": 1, "topics": [["there", "t" * 22, "1", "1"]]}).encode()
+    forged = json.dumps({"format": 1, "released": True, "topics": [["there", "t" * 22, "1", "1"]]}).encode()
     context.state.storage.put(context.state.file(HELD_NOTE), forged)
     hold_existing(context, planned)
     note = json.loads(context.state.storage.read(context.state.file(HELD_NOTE)))
-    assert note["topics"] == [["there", "t" * 22, "60000", None]]
+    assert note == {"format": 1, "released": False, "topics": [["there", "t" * 22, "60000", None]]}
 
 
 def test_a_start_after_a_crash_before_the_note_writes_it(archive: Archive) -> None:
@@ -153,9 +153,9 @@ def test_nothing_is_changed_before_the_note_is_there(archive: Archive, monkeypat
 def test_only_hold_holds_and_only_what_was_there(archive: Archive) -> None:
     control = Control({"there": {}, "copy": {}})
     hold_existing(context_of(archive, control, retention="Apply"), planned_of(archive, THERE))
+    assert not archive.storage.list("runs/restore-1/")
     hold_existing(context_of(archive, control), planned_of(archive, CREATED))
     assert control.changes == []
-    assert not archive.storage.list("runs/restore-1/")
 
 
 def test_brokers_that_do_not_hold_it_end_the_run(archive: Archive) -> None:
@@ -237,6 +237,28 @@ def test_a_release_that_was_interrupted_goes_on(
     assert control.own == {"copy": {"flush.ms": "1"}, "there": {"retention.ms": "60000"}}
 
 
+def test_a_second_release_leaves_alone_what_is_held_since(held: tuple[Control, RestoreContext]) -> None:
+    control, context = held
+    release(context, dry_run=True)
+    release(context)
+    control.own["there"] |= HELD
+    control.changes.clear()
+    assert [item.outcome for item in release(context)] == [ReleaseOutcome.RELEASED_BEFORE, ReleaseOutcome.NOT_HELD]
+    assert control.changes == []
+
+
+def test_the_release_of_created_topics_is_noted_also_without_a_note_of_what_they_had(
+    held: tuple[Control, RestoreContext], archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, context = held
+    planned = planned_of(archive, CREATED)
+    monkeypatch.setattr(RestorePlanner, "load_claimed", lambda *_, **__: planned)
+    context.state.storage.delete([context.state.file(HELD_NOTE)])
+    release(context)
+    note = json.loads(context.state.storage.read(context.state.file(HELD_NOTE)))
+    assert note == {"format": 1, "released": True, "topics": []}
+
+
 def test_topics_that_somebody_has_changed_stay_as_they_are(held: tuple[Control, RestoreContext]) -> None:
     control, context = held
     control.own["copy"]["retention.ms"] = "5"
@@ -287,7 +309,7 @@ def test_a_note_that_was_altered_changes_no_topic(
     held: tuple[Control, RestoreContext], row: list[Any], error: type[Exception], said: str
 ) -> None:
     control, context = held
-    data = json.dumps({"format": 1, "topics": [row]}).encode()
+    data = json.dumps({"format": 1, "released": False, "topics": [row]}).encode()
     context.state.storage.put(context.state.file(HELD_NOTE), data)
     with pytest.raises(error, match=said):
         release(context)
@@ -368,7 +390,12 @@ def test_the_operator_is_told_how_many_topics_are_released_and_which_are_not(
     monkeypatch.setattr(releasing, "open_run", opened)
     before = context.state.storage.read(context.state.file(RESULT))
     request = RunRequest("KafkaRestore", "again", "team", "restore-1", {}, requested_by="somebody", release=True)
-    control.own["there"]["retention.ms"] = "5"
+    control.late = True
+    failed = run_release(request, spec(), Reporter("restore-1"), {})
+    assert (failed.outcome, failed.error_code, failed.held_topics) == ("Failed", "BrokerUnavailable", None)
+    assert (failed.run_id, failed.requested_by) == ("restore-1", "somebody")
+    control.late = False
+    control.own |= {"copy": {**HELD}, "there": {**HELD, "retention.ms": "5"}}
     result = run_release(request, spec(), Reporter("restore-1"), {})
     assert result.held_topics is not None
     at = result.held_topics.released_time
@@ -380,9 +407,4 @@ def test_the_operator_is_told_how_many_topics_are_released_and_which_are_not(
     again = run_release(request, spec(), Reporter("restore-1"), {})  # as after a driver that could not tell
     assert again.held_topics is not None
     assert replace(again.held_topics, released_time=at) == result.held_topics
-    control.late = True
-    control.own["there"] |= HELD
-    failed = run_release(request, spec(), Reporter("restore-1"), {})
-    assert (failed.outcome, failed.error_code, failed.held_topics) == ("Failed", "BrokerUnavailable", None)
-    assert (failed.run_id, failed.requested_by) == ("restore-1", "somebody")
     assert context.state.storage.read(context.state.file(RESULT)) == before
