@@ -33,9 +33,10 @@ from logkeep_engine.log.cleanup import (
 from logkeep_engine.restore.plan import PointPlan, TopicPlan
 from logkeep_engine.restore.selection import Choice, shown
 from logkeep_engine.restore.source_state import source_state
-from logkeep_engine.restore.topics import ExistingTopic, own_configs
+from logkeep_engine.restore.topics import ExistingTopic, own_configs, topic_segments
 
 _SHOWN = 5
+_COMPRESSION = "compression.type"
 _KAFKAS = {POLICY: "delete", RETENTION_MS: "604800000", RETENTION_BYTES: "-1"}
 """The defaults of a broker whose configuration says nothing."""
 
@@ -225,13 +226,48 @@ def check_keeping(
     them. What an existing topic has of them is what one broker says."""
     found = []
     for choice in choices:
-        there = existing.get(choice.target)
-        if there is None:
-            retention = TargetRetention.of(own_configs(choice.source.configs, wanted.configs), defaults)
-        else:
-            retention = TargetRetention.of(there.own, {**there.configs, **defaults})
+        retention = _retention(choice, existing, defaults, wanted)
         found.append(going(archived, RestoredTopic.of(choice), retention, point, now_ms))
     return [item for item in found if item is not None]
+
+
+def _retention(
+    choice: Choice, existing: Mapping[str, ExistingTopic], defaults: Mapping[str, str], wanted: RestoreTopics
+) -> TargetRetention:
+    there = existing.get(choice.target)
+    if there is None:
+        return TargetRetention.of(own_configs(choice.source.configs, wanted.configs), defaults)
+    return TargetRetention.of(there.own, {**there.configs, **defaults})
+
+
+def told_unknown_sizes(
+    archived: ArchiveState,
+    choices: Sequence[Choice],
+    existing: Mapping[str, ExistingTopic],
+    defaults: Mapping[str, str],
+    wanted: RestoreTopics,
+    point: PointPlan | None,
+) -> Iterator[str]:
+    """The warnings about topics whose `retention.bytes` may delete records, which shows only when all are there. Held
+    topics delete none."""
+    for choice in choices if wanted.retention is not TopicRetention.HOLD else ():
+        retention = _retention(choice, existing, defaults, wanted)
+        limits = limits_of(retention.values)
+        size = sum(entry.bytes for entry in topic_segments(archived, choice.source) if _comes(entry, point))
+        if limits is None or limits.bytes is None or not size:
+            continue
+        there = existing.get(choice.target)
+        codec = "producer" if there is None else there.configs.get(_COMPRESSION, "producer")
+        why = ""
+        if choice.divided and size > limits.bytes:
+            why = f"how many of {size} bytes each partition gets depends on the keys"
+        if codec != "producer":
+            why = f"with {_COMPRESSION}={codec} records may take more than their {size} bytes in the archive"
+        if why:
+            yield (
+                f"topic {choice.target} keeps {retention.values[RETENTION_BYTES]} bytes a partition "
+                f"({retention.told(RETENTION_BYTES)}), and {why}: whether it deletes records is unknown"
+            )
 
 
 # ---- the defaults of the source

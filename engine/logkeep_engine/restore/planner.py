@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
 
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.history.compacted import with_snapshots
@@ -30,7 +29,14 @@ from logkeep_engine.restore.emptiness import refuse_damaged, refuse_empty, refus
 from logkeep_engine.restore.everything import check_everything
 from logkeep_engine.restore.group_moves import select_and_rename
 from logkeep_engine.restore.hold_notes import refuse_held_by_others
-from logkeep_engine.restore.keeping import check_keeping, lacks_own, refuse_going, source_defaults, told_defaults
+from logkeep_engine.restore.keeping import (
+    check_keeping,
+    lacks_own,
+    refuse_going,
+    source_defaults,
+    told_defaults,
+    told_unknown_sizes,
+)
 from logkeep_engine.restore.keys import refuse_without_key
 from logkeep_engine.restore.outside import refuse_outside
 from logkeep_engine.restore.plan import (
@@ -322,15 +328,11 @@ class RestorePlanner:
                 warnings += refuse_held_by_others(context, existing)
         with context.refusals:
             warnings += refuse_going(found, wanted.retention, drill=context.drill is not None)
+        warnings += told_unknown_sizes(archived, choices, existing, defaults, wanted, at)
         if any(lacks_own(choice.source, wanted.configs) for choice in created):
             source, told = source_defaults(context.archive, archived, self._spec.point)
             warnings += [*told, *told_defaults(created, wanted, source, defaults)]
         return warnings
-
-    @cached_property
-    def _brokers(self) -> Mapping[str, str]:
-        """The configuration of the target's brokers, as far as it decides how created topics are."""
-        return self._control.broker_configs(BROKER_KEYS)
 
     def _has_no_groups(self) -> bool:
         """Whether the cluster has never had a position. A broker that is asked for one creates its own topic for
@@ -398,7 +400,7 @@ class RestorePlanner:
             )
             for choice in created
         ]
-        brokers = self._brokers if created else {}
+        brokers = self._control.broker_configs(BROKER_KEYS) if created else {}
         own = (own_configs(choice.source.configs, wanted.configs) for choice in created)
         found = (
             too_few_in_sync(choice.target, configs, topic.replication_factor, brokers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,7 @@ from logkeep_engine.restore.keeping import (
     released_configs,
     source_defaults,
     told_defaults,
+    told_unknown_sizes,
 )
 from logkeep_engine.restore.plan import PointPlan
 from logkeep_engine.restore.selection import Choice
@@ -232,6 +234,29 @@ def test_existing_topics_count_with_their_own_and_created_ones_with_what_they_ge
     (one,) = check_keeping(archived, choices, existing, WEEK, override, None, OLD)
     assert "topic there keeps records for 7d (retention.ms=604800000, the brokers' default)" in str(one)
     assert check_keeping(archived, choices, existing, {}, override, None, OLD) == []
+
+
+def unknown(archived: ArchiveState, choice: Choice, compression: str = "", **topics: Any) -> list[str]:
+    wanted = RestoreTopics.model_validate({"configs": {"override": {"retention.bytes": "50"}}, **topics})
+    there = ExistingTopic("copy", 4, {"compression.type": compression}, own={"retention.bytes": "50"})
+    existing = {"copy": there} if compression else {}
+    return list(told_unknown_sizes(archived, [choice], existing, WEEK, wanted, None))
+
+
+def test_it_is_told_where_retention_by_size_is_known_only_at_the_end(archived: ArchiveState) -> None:
+    size = sum(entry.bytes for key in (0, 1) for entry in archived.segments[(ORDERS.topic_id, key)])
+    whole, divided = Choice(ORDERS, "copy"), Choice(ORDERS, "copy", wanted=4)
+    assert divided.divided
+    assert unknown(archived, divided) == [
+        f"topic copy keeps 50 bytes a partition (retention.bytes=50), and how many of {size} bytes each partition gets "
+        "depends on the keys: whether it deletes records is unknown"
+    ]
+    (told,) = unknown(archived, whole, "uncompressed")
+    assert f"with compression.type=uncompressed records may take more than their {size} bytes in the archive" in told
+    assert unknown(archived, whole, "producer") == unknown(archived, whole) == []
+    assert unknown(archived, divided, retention="Hold") == []
+    assert unknown(archived, divided, configs={"override": {"retention.bytes": str(size)}}) == []
+    assert unknown(archived, divided, configs={"override": {"retention.bytes": "-1"}}) == []
 
 
 # ---- the defaults of the source
