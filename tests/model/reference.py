@@ -154,11 +154,11 @@ class Line:
         marks = [batch for batch in log.batches if batch.marker and start <= batch.base < end and not log.plain]
         self.marks |= {batch.base: batch.time for batch in marks}
 
-    def read_again(self, log: Log) -> None:
-        """Note that what the log has now takes the place of all that was read: also of what limits had taken."""
+    def read_again(self, log: Log, end: int) -> None:
+        """Note that what the log has now below an offset takes the place of what was read: also of what limits took."""
         there = {rec.offset for rec in log.records()} | {batch.base for batch in log.batches if batch.marker}
-        self.gone.clear()
-        self.replaced = {at for at in self.read.keys() | self.marks.keys() if at not in there}
+        self.gone = {at for at in self.gone if at >= end}
+        self.replaced |= {at for at in self.read.keys() | self.marks.keys() if at < end and at not in there}
 
     def stand(self, log: Log, end: int) -> None:
         """Note what the log is at the end of a run."""

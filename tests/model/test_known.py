@@ -592,6 +592,30 @@ SNAPSHOT_WITHOUT_ITS_LOG = history(
     SetPolicy("delete"),
     Backup(retains=True),
 )
+# A generation reads again what limits had taken below its end, and shares what lies behind it.
+TAKEN_BEHIND_A_GENERATION = history(
+    Settings("compact,delete", keep_days=2, max_age=1),
+    Write(),
+    Backup(),
+    Write(hours=48),
+    Backup(retains=True, generation="part"),
+    Backup(generation="whole"),
+)
+# What a generation has replaced is nothing of later points, and takes no room from them.
+REPLACED_AND_TOO_MUCH = history(
+    Settings("compact,delete", keep_runs=2, max_bytes=900),
+    Write(commits=False),
+    Backup(),
+    Backup(),
+    Write(),
+    Write("cadc"),
+    Backup(),
+    Write(),
+    Write(),
+    Backup(generation="whole", merges=2),
+    Write(),
+    Backup(retains=True),
+)
 
 # What was erased of a branch is no erased record of the log that has its offsets now.
 ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), Erase(), CutOff(), Write(), Backup())
@@ -668,6 +692,8 @@ ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), 
         pytest.param(REMOVED_WHILE_CONVERTED, id="removed_while_converted"),
         pytest.param(OVER_THE_LIMITS_SINCE, id="over_the_limits_since"),
         pytest.param(SNAPSHOT_WITHOUT_ITS_LOG, id="snapshot_without_its_log"),
+        pytest.param(TAKEN_BEHIND_A_GENERATION, id="taken_behind_a_generation"),
+        pytest.param(REPLACED_AND_TOO_MUCH, id="replaced_and_too_much"),
         pytest.param(ERASED_THEN_CUT_OFF, id="erased_then_cut_off"),
     ],
 )

@@ -38,7 +38,7 @@ from logkeep_engine.archive.catalog.facts import (
     RunOutcome,
     branch_id,
 )
-from logkeep_engine.archive.catalog.generations import generation_of
+from logkeep_engine.archive.catalog.generations import generation_of, passive_of
 from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.packed import PackedSegments
@@ -377,8 +377,10 @@ class World:
                 log.append([(b"catch-up", b"%d" % log.end)], self.time, None)
                 self._tail(writer, key, log, asked, pending)
                 self._commit(writer)
+            passive = passive_of(writer.state, key)
+            assert passive is not None
             writer.change_generations([activation(writer.state, key)])
-            self.reference.line(key).read_again(log)
+            self.reference.line(key).read_again(log, passive.end)
 
     def _care(self, writer: Writer, asked: Any) -> None:
         if asked.snapshots and self.settings.has_batches:

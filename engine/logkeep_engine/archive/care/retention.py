@@ -223,7 +223,7 @@ class _Reasons:
         if at not in self._fits:
             oldest = NO_TIME if self._limits.max_age is None else self._points[at].time - self._limits.max_age
             logs = (item for item in self._free if not item.below_floor and not item.is_snapshot)
-            had = [item for item in logs if item.first <= at and item.time >= oldest]
+            had = [item for item in logs if item.first <= at < item.until and item.time >= oldest]
             # Of a merged segment the point had a part, or several, whose sizes are unknown: 0 takes nothing from it.
             sizes = {item: item.bytes if item.whole <= at else 0 for item in had}
             self._fits[at] = set(had) - set(_too_much(had, max_bytes, sizes.__getitem__))
