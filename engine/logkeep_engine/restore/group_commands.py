@@ -25,7 +25,8 @@ from logkeep_engine.restore.group_preview import PreviewedPosition, predicted_ma
 from logkeep_engine.restore.groups import archived_end, change_positions, opener, positions_of, refuse_members
 from logkeep_engine.restore.opening import open_run
 from logkeep_engine.restore.planner import RestorePlanner
-from logkeep_engine.restore.state import PLAN, RESULT
+from logkeep_engine.restore.state import RESULT
+from logkeep_engine.restore.stored_plan import refuse_unknown, unknown_run
 from logkeep_engine.restore.taking_over import RunClaim
 
 _REFUSED = PositionOutcome.REFUSED
@@ -150,6 +151,7 @@ class RestoredGroups:
         refuse_alive(RunClaim.after(state, state).last)
         kept = self._log.newest()
         if kept is None:
+            refuse_unknown(state)
             raise SpecError(
                 f"run {self._context.run_id} has changed no position of a consumer group that was not taken back",
                 hint="`logkeep groups rollback` takes back what a restore or `logkeep groups reset` has changed.",
@@ -197,10 +199,7 @@ class RestoredGroups:
         self._check_run()
         planned = RestorePlanner(self._context).load()
         if planned is None:
-            raise SpecError(
-                f"there is no run {self._context.run_id} of this restore: {self._context.state.name(PLAN)} is missing",
-                hint="Name a run that has begun, and its spec.state if it has one.",
-            )
+            raise unknown_run(self._context.state)
         return planned
 
     def _check_run(self) -> None:

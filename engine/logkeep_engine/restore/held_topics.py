@@ -53,6 +53,7 @@ from logkeep_engine.restore.plan import RestorePlan
 from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.selection import MAX_NAMES_SHOWN, shown
 from logkeep_engine.restore.state import HELD_NOTE, RESULT
+from logkeep_engine.restore.stored_plan import refuse_unknown
 from logkeep_engine.restore.taking_over import RunClaim
 from logkeep_engine.restore.topics import HELD, own_configs
 
@@ -200,6 +201,7 @@ def _planned(context: RestoreContext, *, in_time: bool) -> tuple[RestoreContext,
     refuse_alive(RunClaim.after(state, state).last)
     done = state.success()
     if done is None:
+        refuse_unknown(state)
         raise SpecError(
             f"run {context.run_id} has not succeeded: its topics may lack records",
             hint="Let the run end. To give it up, set retention.ms and retention.bytes on its topics by hand: "

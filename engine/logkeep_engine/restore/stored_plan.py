@@ -16,6 +16,20 @@ def stored_plan(state: RestoreState) -> RestorePlan | None:
         return None
 
 
+def refuse_unknown(state: RestoreState) -> None:
+    """Raises SpecError if no run of this restore has begun under the id."""
+    if state.success() is None and stored_plan(state) is None:
+        raise unknown_run(state)
+
+
+def unknown_run(state: RestoreState) -> SpecError:
+    """The error for the id of a run that has not begun."""
+    return SpecError(
+        f"there is no run {state.run_id} of this restore: {state.name(PLAN)} is missing",
+        hint="Name a run that has begun, and its spec.state if it has one.",
+    )
+
+
 def store_plan(context: RestoreContext, plan: RestorePlan) -> None:
     """Store the plan of the run. Raises SpecError if another start of the run has stored another one meanwhile."""
     state, data = context.state, plan.to_json()

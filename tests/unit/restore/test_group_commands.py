@@ -32,5 +32,8 @@ def test_a_rollback_waits_for_the_end_of_the_run_and_of_the_one_in_its_place(
     with pytest.raises(RestoreBusy, match=f"Run {goes_on} has begun this restore, and its driver is still running"):
         run.rollback(RestoreGroups())
     note.write(ended=True)
+    with pytest.raises(SpecError, match="there is no run first of this restore"):
+        run.rollback(RestoreGroups())
+    monkeypatch.setattr("logkeep_engine.restore.stored_plan.stored_plan", lambda state: object())
     with pytest.raises(SpecError, match="has changed no position"):
         run.rollback(RestoreGroups())
