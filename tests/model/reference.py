@@ -289,7 +289,7 @@ class Reference:
     """The positions that the point of a run has."""
     held: str = ""
     erased: dict[Key, dict[int, int]] = field(default_factory=dict)
-    """The offsets that were erased, each with the last one of its key."""
+    """The offsets that were erased, each with the last one of its key; -1 if that is of a tombstone."""
     taken: dict[Key, set[int]] = field(default_factory=dict)
     """All offsets that retention has taken so far, of whatever line."""
     horizons: dict[Key, Horizon] = field(default_factory=dict)
@@ -352,7 +352,9 @@ class Reference:
         for where, line in self.seen.items():
             if where[0] in topic_ids:
                 told = [at for at, rec in line.read.items() if rec.key == key and rec.told]
-                self.erased.setdefault(where, {}).update(dict.fromkeys(told, max(told, default=-1)))
+                last = max(told, default=-1)
+                last = -1 if told and line.read[last].value is None else last
+                self.erased.setdefault(where, {}).update(dict.fromkeys(told, last))
         for where, log in self.logs.items():
             if where[0] in topic_ids:
                 log.forget(key)

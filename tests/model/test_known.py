@@ -616,6 +616,15 @@ REPLACED_AND_TOO_MUCH = history(
     Write(),
     Backup(retains=True),
 )
+# A tombstone that was erased is no key that a reconciliation would miss.
+ERASED_TOMBSTONE = history(
+    Settings("compact,delete", max_bytes=400),
+    Write("aBBa"),
+    Backup(snapshots=True),
+    Write(commits=False),
+    Backup(snapshots=True, retains=True),
+    Erase("b"),
+)
 
 # What was erased of a branch is no erased record of the log that has its offsets now.
 ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), Erase(), CutOff(), Write(), Backup())
@@ -694,6 +703,7 @@ ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), 
         pytest.param(SNAPSHOT_WITHOUT_ITS_LOG, id="snapshot_without_its_log"),
         pytest.param(TAKEN_BEHIND_A_GENERATION, id="taken_behind_a_generation"),
         pytest.param(REPLACED_AND_TOO_MUCH, id="replaced_and_too_much"),
+        pytest.param(ERASED_TOMBSTONE, id="erased_tombstone"),
         pytest.param(ERASED_THEN_CUT_OFF, id="erased_then_cut_off"),
     ],
 )
