@@ -156,7 +156,7 @@ PACKAGES: Mapping[str, Near] = {
         _unit("restore/*"),
         (
             *_broker(
-                "cold_objects",
+                "cold_*",
                 "drill",
                 "dry_run",
                 "everything",
@@ -181,7 +181,7 @@ PACKAGES: Mapping[str, Near] = {
     "storage": Near(
         _engine("storage*"),
         _unit("storage/*"),
-        _broker("archive_s3", "cold_objects", "policies", "storage*", "toolbox_s3"),
+        _broker("archive_s3", "cold_*", "policies", "storage*", "toolbox_s3"),
     ),
     "tests": Near(
         ("tests",),
