@@ -181,7 +181,7 @@ def test_where_share_groups_are_switched_off_everything_else_is_done(
     result = bring_back(spec)
     assert (result.outcome, result.groups, would in result.warnings) == ("Succeeded", 1, True)
     assert warned(
-        result, f"share group {queue}: 1 position not set", "kafka-features.sh upgrade --feature share.version=1"
+        result, f"share group {queue!r}: 1 position not set", "kafka-features.sh upgrade --feature share.version=1"
     )
     assert {row[0]: row[6] for row in rows(on)} == {"plain": "set", queue: "refused"}
 
