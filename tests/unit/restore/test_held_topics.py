@@ -326,7 +326,7 @@ def test_only_a_restore_that_holds_and_has_succeeded_is_released(
     with pytest.raises(SpecError, match="only a restore with Hold holds topics"):
         release(replace(context, spec=spec(retention="Refuse")))
     other = replace(context, run_id="other", state=context.state.of_run("other"))
-    with pytest.raises(SpecError, match="there is no run other of this restore: .*plan.json is missing"):
+    with pytest.raises(SpecError, match=r"there is no run other of this restore: .*plan\.json is missing"):
         release(other)
     monkeypatch.setattr("logkeep_engine.restore.stored_plan.stored_plan", lambda state: object())
     with pytest.raises(SpecError, match="run other has not succeeded: its topics may lack records"):
