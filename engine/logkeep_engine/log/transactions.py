@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, IntEnum
 
 from logkeep_engine.log.batch import MAX_OFFSET, BatchHeader, Buffer, Headers
@@ -67,14 +67,6 @@ class TransactionPart:
     def end(self) -> int:
         """The last offset of this part."""
         return max(self.last, self.marker)
-
-    def below(self, end: int) -> TransactionPart | None:
-        """Return what of it lies below an offset, None if nothing does."""
-        if self.end < end:
-            return self
-        if self.first < 0 or self.first >= end:
-            return None
-        return replace(self, last=min(self.last, end - 1), ending=Ending.OPEN, marker=-1)
 
 
 @dataclass(slots=True)

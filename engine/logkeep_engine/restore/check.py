@@ -15,7 +15,13 @@ from logkeep_engine.archive.catalog.segment_transactions import SegmentTransacti
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.beginnings import NOT_ACCOUNTED_FOR, holes, missing_beginnings
 from logkeep_engine.archive.reading.damage import Damage
-from logkeep_engine.archive.reading.partition import NeighbouringReads, is_batched, open_partition
+from logkeep_engine.archive.reading.partition import (
+    NeighbouringReads,
+    facts_in,
+    is_batched,
+    left_at,
+    open_partition,
+)
 from logkeep_engine.archive.reading.salvage import (
     DamageSurvey,
     SurveyTask,
@@ -127,8 +133,15 @@ class ArchiveCheck:
         entries = state.segments.get((topic.topic_id, partition), ())
         if not any(entry.transactional for entry in entries):
             return TransactionOutcomes()
-        said = (transactions.get(_key(entry)) or SegmentTransactions.without(entry) for entry in entries)
-        return fold(said, state.kept(topic.topic_id, partition))
+
+        def said(at: int) -> SegmentTransactions:
+            entry = entries[at]
+            found = transactions.get(_key(entry))
+            if found is None:
+                return SegmentTransactions.without(entry)
+            return found if left_at(entries, at) is None else facts_in(self._storage, topic.name, entries, at)
+
+        return fold(map(said, range(len(entries))), state.kept(topic.topic_id, partition))
 
     def _loss(
         self, state: ArchiveState, partitions: Sequence[tuple[TopicEntry, int]], surveys: Sequence[PartitionSurvey]

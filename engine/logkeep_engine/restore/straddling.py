@@ -15,7 +15,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
-from logkeep_engine.archive.reading.partition import open_damaged, open_partition, segment_transactions
+from logkeep_engine.archive.reading.partition import facts_in, open_damaged, open_partition
 from logkeep_engine.log.batch import Stretch
 from logkeep_engine.log.transactions import TRANSACTIONAL, Ending, Span, TransactionFollower
 from logkeep_engine.restore.clip import Clip
@@ -81,8 +81,10 @@ def _open_behind(partition: ArchivedPartition, entries: Sequence[SegmentEntry]) 
     storage, topic = partition.storage, partition.topic
     told: OnDamage | None = (lambda damage: None) if partition.damaged else None
 
+    places = {entry.base_offset: at for at, entry in enumerate(partition.entries)}
+
     def facts(entry: SegmentEntry) -> SegmentTransactions:
-        return segment_transactions(storage, topic, entry, told)
+        return facts_in(storage, topic, partition.entries, places[entry.base_offset], told)
 
     begun: dict[int, int] = {}
     last: int | None = None

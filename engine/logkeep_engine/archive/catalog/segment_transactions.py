@@ -102,12 +102,6 @@ class SegmentTransactions:
         """The facts of a segment without transactional batches: there are none."""
         return cls(entry.base_offset, entry.next_offset, entry.epoch, (), not entry.gaps)
 
-    def below(self, end: int) -> SegmentTransactions:
-        """The facts of a log that is left at offset `end`: what is open there ends in another log."""
-        left = ((known.part.below(end), known.since) for known in self.parts)
-        parts = tuple(KnownPart(part, since) for part, since in left if part is not None)
-        return replace(self, next_offset=end, parts=parts)
-
 
 def txns_below(index: Iterable[AbortedTxn], end: int) -> Iterator[AbortedTxn]:
     """The entries of a transaction index for the part of its segment below `end`."""

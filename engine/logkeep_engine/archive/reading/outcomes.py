@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import zip_longest
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions, txns_below
+from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower, SegmentTransactions, txns_below
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.damage import OnDamage
 from logkeep_engine.archive.reading.layouts import reader_of
@@ -52,21 +51,46 @@ def partition_outcomes(
 ) -> TransactionOutcomes:
     """Facts that the indexes of a partition do not say. Damage as with `aborted_in`."""
 
-    def facts(entry: SegmentEntry, end: int | None) -> SegmentTransactions:
-        found = segment_transactions(storage, topic, entry, on_damage)
-        return found if end is None else found.below(end)
+    def facts(at: int) -> SegmentTransactions:
+        return facts_in(storage, topic, entries, at, on_damage)
 
     with ThreadPoolExecutor(_READERS, thread_name_prefix="logkeep-txn") as pool:
-        return fold(pool.map(facts, entries, _left(entries)), kept)
+        return fold(pool.map(facts, range(len(entries))), kept)
 
 
-def _left(entries: Sequence[SegmentEntry]) -> list[int | None]:
-    """For each segment of a partition, the offset at which its log was left for the one that follows: what a merged
-    segment says of transactions from there on is of records that were cut off. None: it was not left."""
-    return [
-        entry.next_offset if after is not None and entry.next_offset < entry.uncut.next_offset else None
-        for entry, after in zip_longest(entries, entries[1:])
-    ]
+def facts_in(
+    storage: Storage, topic: str, entries: Sequence[SegmentEntry], at: int, on_damage: OnDamage | None = None
+) -> SegmentTransactions:
+    """The transactions of the segment with the number `at` of a partition. Where its log was left for the one that
+    follows, its batches are followed up to there: what the whole segment says is of records that were cut off, too.
+    Damage as with `segment_transactions`."""
+    entry, end = entries[at], left_at(entries, at)
+    known = segment_transactions(storage, topic, entry, on_damage)
+    if end is None or not entry.transactional:
+        return known
+    whole = entry.uncut
+    aborted: Sequence[AbortedTxn] | None = ()
+    if whole.files.txnindex_bytes:
+        found = reader_of(whole).transaction_index(storage, topic, whole, on_damage)
+        aborted = None if found is None else list(txns_below(found, end))
+    follower = SegmentFollower(entry.base_offset, known.epoch)
+    for stretch, headers in reader_of(whole).batches(storage, topic, whole, entry.base_offset, on_damage):
+        below = headers[: headers.first_reaching(end)]
+        if len(below):
+            follower.note(stretch, below)
+        if len(below) < len(headers):
+            across = headers[len(below)][1]
+            if across.base_offset < end and not across.is_control:
+                follower.note(stretch, headers[len(below) : len(below) + 1])
+            break
+    made = follower.finish(end, aborted)
+    return replace(made, base_offset=entry.base_offset, holed=made.holed or known.holed)
+
+
+def left_at(entries: Sequence[SegmentEntry], at: int) -> int | None:
+    """The offset at which the log of a segment of a partition was left for the one that follows; None: it was not."""
+    entry = entries[at]
+    return entry.next_offset if at + 1 < len(entries) and entry.next_offset < entry.uncut.next_offset else None
 
 
 def transaction_index(
@@ -74,7 +98,7 @@ def transaction_index(
 ) -> list[AbortedTxn]:
     """The entries of all transaction indexes, several of which are read at once. One that is missing or altered is
     damage as with `aborted_in`."""
-    indexed = [item for item in zip(entries, _left(entries), strict=True) if item[0].files.txnindex_bytes]
+    indexed = [(entry, left_at(entries, at)) for at, entry in enumerate(entries) if entry.files.txnindex_bytes]
     if not indexed:
         return []
 

@@ -30,7 +30,13 @@ from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.files import NeighbouringReads, read_file
 from logkeep_engine.archive.reading.layouts import READERS, reader_of
 from logkeep_engine.archive.reading.log_reader import log_bytes
-from logkeep_engine.archive.reading.outcomes import aborted_in, segment_transactions, transaction_index
+from logkeep_engine.archive.reading.outcomes import (
+    aborted_in,
+    facts_in,
+    left_at,
+    segment_transactions,
+    transaction_index,
+)
 from logkeep_engine.archive.reading.parts import fetched_epoch, read_parts
 from logkeep_engine.archive.reading.record_reader import RecordFormat, RecordObject, RecordReading
 from logkeep_engine.archive.reading.transactions import TransactionOutcomes
@@ -48,10 +54,12 @@ __all__ = [
     "RecordObject",
     "Transactions",
     "decoded",
+    "facts_in",
     "fetched_epoch",
     "first_since",
     "is_batched",
     "is_indexed",
+    "left_at",
     "log_bytes",
     "open_damaged",
     "open_partition",

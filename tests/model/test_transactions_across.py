@@ -1,7 +1,7 @@
-"""Faults that are known and not mended, each with the smallest program that shows it. Whoever mends one takes its mark
-away: a test that begins to pass fails until then.
+"""Transactions across a fork and across the end of a snapshot. Random histories have none: their transactions have one
+batch each.
 
-They are of transactions that random histories do not make: those of the model have one batch each.
+A fault that is known and not mended is marked. Whoever mends it takes the mark away: the test fails until then.
 """
 
 from __future__ import annotations
@@ -90,14 +90,12 @@ def test_a_transaction_goes_on_behind_a_fork_where_segments_end_there() -> None:
     assert restored(store) == [*range(12), 13, 14]
 
 
-@pytest.mark.xfail(strict=True, reason="restore/check.py folds the facts of the whole segment")
 def test_a_transaction_goes_on_behind_a_fork_within_a_segment() -> None:
     """It was aborted in the part that was cut off, and is committed since: its first records come, too."""
     store = forked([([*BELOW, *ABORTED], [AbortedTxn(P, 5, 15, 5)])])
     assert restored(store) == [*range(12), 13, 14]
 
 
-@pytest.mark.xfail(strict=True, reason="restore/straddling.py takes the facts of the whole segment")
 def test_a_point_in_a_transaction_that_goes_on_behind_a_fork_has_nothing_of_it() -> None:
     store = forked([([*BELOW, *COMMITTED], [])])
     assert restored(store, 11) == [*range(5)]
