@@ -44,6 +44,7 @@ from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.packed import PackedSegments
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
+from logkeep_engine.archive.history.earlier import identities_of
 from logkeep_engine.archive.names import ARCHIVE
 from logkeep_engine.archive.writing.packs import TaskPacks
 from logkeep_engine.archive.writing.record_files import write_consumer_offsets, write_partition_indexes
@@ -616,18 +617,13 @@ def _bytes_below_branches(state: ArchiveState) -> int:
     """The bytes that branches have below their beginnings, and the log has no more since it was read again."""
     found = 0
     for key in state.branches:
-        shown = {(entry.epoch, entry.attempt, entry.base_offset) for entry in state.segments.get(key, ())}
-        rows = {
-            (entry.epoch, entry.attempt, entry.base_offset): entry
-            for own in state.own_facts(key)
-            for entry in PackedSegments(key, own.rows)
+        shown = [state.segments[key]] if key in state.segments else []
+        counted = {
+            one for table in (*shown, *(b.segments for b in state.branches[key])) for one in identities_of(table)
         }
-        of_branches = {
-            (entry.epoch, entry.attempt, entry.base_offset)
-            for branch in state.branches[key]
-            for entry in branch.segments
-        }
-        found += sum(object_bytes(entry) for name, entry in rows.items() if name not in shown | of_branches)
+        tables = [PackedSegments(key, own.rows) for own in state.own_facts(key)]
+        rows = {one: entry for table in tables for one, entry in zip(identities_of(table), table, strict=True)}
+        found += sum(object_bytes(entry) for one, entry in rows.items() if one not in counted)
     return found
 
 

@@ -60,7 +60,7 @@ def topic_defaults(brokers: Mapping[str, str]) -> dict[str, str]:
 
 
 def least_kept(brokers: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """The same by the configurations of all brokers: of each key the value by which most goes. Each broker deletes by
+    """The same by the configurations of all brokers: for each key the value that deletes the most. Each broker goes by
     its own."""
     found: dict[str, str] = {}
     for one in brokers:

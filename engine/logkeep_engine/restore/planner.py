@@ -182,7 +182,7 @@ class RestorePlanner:
         name = self._context.state.name(PLAN)
         planned, erased = derived(self._context, known, name)
         check_same(self._control, known)
-        if erased:  # keys may be gone by which it was seen where the others lie
+        if erased:  # the erased keys may be those that showed the partitioner
             raise overtaken(known)
         refuse_other_partitioners(self._context, planned, name)
         return planned

@@ -27,8 +27,8 @@ from logkeep_engine.tasks import TaskContext
 
 _PARTITIONS = 8
 _KEYS = 100  # of a partition, each counted once
-_RECORDS = 5_000  # of a partition: so many without a key say that few have one
-_WIDER = 10  # times as many offsets, where so many have fewer records
+_RECORDS = 5_000  # of a partition: if this many have no key, few records have one
+_WIDER = 10  # times as many offsets are looked at, where some hold no record
 _LEAST_KEYS = 5  # fewer may lie by chance where a partitioner puts them, or by hand
 _DIGEST_BYTES = 8
 _MOST_STRAYS = 10  # percent of the keys: somebody has written a few by hand
@@ -42,8 +42,8 @@ _USERS = {
 
 @dataclass(frozen=True, slots=True)
 class KeySampleTask:
-    """A topic with so many partitions, and the segments of some of them that have records. `whole`: no others have
-    some. Pickles without secrets."""
+    """The number of a topic's partitions, and the segments of some of those that have records. `whole`: of all that
+    have. Pickles without secrets."""
 
     storage: Storage
     topic: str
