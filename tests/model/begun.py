@@ -18,8 +18,7 @@ from tests.model.world import World
 @dataclass
 class Begun:
     """A restore that was begun: what it is of, its first stream, and what it has written. `keys` are all in the
-    partitions that it reads: what an erasure takes of them may be in what it has sent, for all that anybody knows.
-    `merged`: how many segments had been merged then."""
+    partitions that it reads: what an erasure takes of them may be in what it has sent, for all that anybody knows."""
 
     asked: Asked
     given: Given
@@ -28,7 +27,6 @@ class Begun:
     erased: int
     keys: frozenset[tuple[str, bytes]]
     removals: tuple[Any, ...]
-    merged: int
     ended: bool = False
 
 
@@ -45,8 +43,7 @@ def begin(world: World, asked: Asked, dies: int | None) -> None:
     keys = frozenset(
         (world.topic_of(key[0]).name, rec.key) for key, line, _ in asked.bounded() for rec in line.read.values()
     )
-    merged = world.counts["merged segments"]
-    world.restores.append(Begun(asked, given, run_id, target, len(world.erased), keys, _removals(world), merged))
+    world.restores.append(Begun(asked, given, run_id, target, len(world.erased), keys, _removals(world)))
 
 
 def begun_again(world: World) -> Iterator[Fault]:
@@ -54,7 +51,7 @@ def begun_again(world: World) -> Iterator[Fault]:
     for begun in world.restores:
         since, removed = set(world.erased[begun.erased :]), begun.removals != _removals(world)
         erased = bool(since & begun.keys)
-        if world.counts["merged segments"] > begun.merged:  # what it brings may share a segment with what came later
+        if "merged" in world.features:  # what it brings may share a segment with other records
             erased = not {name for name, _ in since}.isdisjoint(name for name, _ in begun.keys)
         asked = replace(begun.asked, kept=begun.asked.run and (begun.asked.point or {}).get("run") in world.kept)
         features = set(world.had(asked.topic_ids))

@@ -287,9 +287,11 @@ def _expected(world: World, state: ArchiveState, asked: Asked) -> dict[str, str]
     doubtful: dict[str, str] = {}
     for key, line in asked.lines.items():
         gone, name = _told_gone(state, key), world.topic_of(key[0]).name
-        within = _within(line, asked.bounds(key, line), line.read.values())
+        bounds = asked.bounds(key, line)
+        within = _within(line, bounds, line.read.values())
         if any(not gone(rec.offset) for rec in within):
-            is_left = "snapshot" not in world.features or any(last_values(within))
+            last = last_values(_within(line, replace(bounds, since=None), line.read.values()))
+            is_left = "snapshot" not in world.features or any(rec in within for rec in last.values())
             some = found if is_left else doubtful
             some[name] = max(some.get(name, ""), key[0])
     return {name: topic_id for name, topic_id in found.items() if doubtful.get(name, "") < topic_id}

@@ -51,8 +51,11 @@ def _before_horizon(refused: Refused) -> bool:
     if not world.settings.rules.is_set:
         return False
     for key, line, bounds in asked.bounded():
-        if refused.kept and not _lacks_snapshot(refused, key, line.end if bounds.end is None else bounds.end):
+        lacks = _lacks_snapshot(refused, key, line.end if bounds.end is None else bounds.end, asked.moment)
+        if refused.kept and not lacks:
             continue
+        if not refused.kept and lacks and _is_log_gone(refused, key, bounds.end):
+            return True
         taken = world.reference.taken.get(key, ())
         # With the first record of a time or later, it is gone where that time begins.
         if any(bounds.end is None or at < bounds.end + (asked.moment >= 0) for at in taken):
@@ -66,14 +69,23 @@ def _before_horizon(refused: Refused) -> bool:
     return False
 
 
-def _lacks_snapshot(refused: Refused, key: Key, end: int) -> bool:
+def _lacks_snapshot(refused: Refused, key: Key, end: int, moment: int) -> bool:
     """Whether limits take from the topic, or took, and no snapshot of its line is of the point or older and has the
-    whole log of the point after it."""
+    whole log of the point after it. Of a time (-1: none) it is older if its records are."""
     # Snapshots that the state shows are of the last line.
     held = () if refused.features & {"branch", "generation"} else refused.world.state().snapshots.get(key, ())
     taken = refused.world.reference.taken.get(key, ())
-    helps = (item.end <= end and not any(item.end <= at < end for at in taken) for item in held)
+    helps = (
+        item.end <= end and (moment < 0 or item.time < moment) and not any(item.end <= at < end for at in taken)
+        for item in held
+    )
     return "compact and delete" in refused.features and not any(helps)
+
+
+def _is_log_gone(refused: Refused, key: Key, end: int | None) -> bool:
+    """Whether some of the log below an offset was removed, also while a snapshot stood for it that is gone since."""
+    removed = refused.world.state().removed.get(key, ())
+    return any(end is None or start < end for start, _ in removed)
 
 
 def _before_exact(refused: Refused) -> bool:

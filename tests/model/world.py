@@ -401,7 +401,9 @@ class World:
                 retain(writer, self.settings.rules)
         if asked.merges:
             merged = merge_segments(writer, SegmentSpec(merge_count=asked.merges), Inside, first_task=1)
-            self.counts["merged segments"] += merged.segments
+            if merged.segments:
+                self.features.add("merged")
+                self.counts["merged segments"] += merged.segments
 
     def _segments(
         self, writer: Writer, key: Key, log: Log, low: int, high: int, size: int, generation: int = 0
