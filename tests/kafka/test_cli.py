@@ -217,6 +217,52 @@ class TestRuns:
         assert told["verification"]["report"].endswith("/runs/r1/verification-4.html")
         assert {name: (folder / name).read_bytes() for name in proof} == proof
 
+    def test_a_restore_that_had_succeeded_says_so_and_names_what_it_holds_now(
+        self, kafka: KafkaBroker, archived: Path, orders: str
+    ) -> None:
+        topics = {
+            "rename": [{"from": "(.*)", "to": r"\1-copy"}],
+            "retention": "Hold",
+            "holdFor": "1h",
+            "configs": {"override": {"retention.ms": "604800000"}},
+        }
+        text = resource("KafkaRestore", restore_spec(kafka, archived, topics=topics))
+        run = ("-f", "-", "--run-id", "r1")
+        first = logkeep("restore", *run, "-o", "json", stdin=text)
+        assert first.returncode == 0, first.stderr
+        done = json.loads(first.stdout)
+        assert "already" not in done["message"]
+        ended = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(done['endTime']))}"
+
+        again = logkeep("restore", *run, stdin=text)
+        assert again.returncode == 0, again.stderr
+        assert f"already succeeded at {ended}; nothing was restored now" in again.stdout
+        assert re.search(r"^held topics +1$", again.stdout, re.MULTILINE)
+        told = f"Nothing was restored now: run r1 had already succeeded at {ended}; 1 topic keeps all records"
+        assert told in again.stderr
+        assert "then: logkeep release -f FILE --run-id r1" in again.stderr
+
+        assert logkeep("release", *run, stdin=text).returncode == 0
+        released = logkeep("restore", *run, stdin=text)
+        assert released.returncode == 0, released.stderr
+        assert "held topics" not in released.stdout
+        for word in ("keeps all records", "logkeep release"):
+            assert word not in released.stderr
+        result = json.loads(logkeep("restore", *run, "-o", "json", stdin=text).stdout)
+        assert result["message"] == f"Nothing was restored now: run r1 had already succeeded at {ended}"
+        assert (result["outcome"], result["records"], result["heldTopics"]) == ("Succeeded", 100, None)
+        assert (result["earlierRun"], result["earlierEnd"]) == ("r1", done["endTime"])
+
+        verified = logkeep("restore", *run, "--verify", "Full", stdin=text)
+        assert verified.returncode == 0, verified.stderr
+        assert f"already succeeded at {ended}; nothing was restored now" in verified.stdout
+        assert re.search(r"^verification +Verified: all 100 records", verified.stdout, re.MULTILINE)
+
+        resumed = logkeep("restore", "-f", "-", "--run-id", "r2", "--if-topic-exists", "Resume", stdin=text)
+        assert resumed.returncode == 0, resumed.stderr
+        assert f"run r1 has done this restore and ended at {ended}" in resumed.stderr
+        assert "held topics" not in resumed.stdout
+
     def test_a_restore_that_was_to_move_groups_says_that_it_moved_none(
         self, kafka: KafkaBroker, archived: Path
     ) -> None:

@@ -29,7 +29,7 @@ from logkeep_engine.contract.checks import check_spec
 from logkeep_engine.contract.names import BACKUP, COMMAND_LINE, ExitCode
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import GroupRestore, KafkaBackupSpec, KafkaRestoreSpec, parse_backup, parse_restore
-from logkeep_engine.contract.values import told_aborted
+from logkeep_engine.contract.values import human_time, told_aborted
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.frame import with_clear_text_warnings
 from logkeep_engine.report import failed
@@ -203,8 +203,8 @@ def _say_how_to_release(result: RunResult, spec: KafkaRestoreSpec) -> None:
 
     until = held_until(spec, result)
     if result.held_topics is not None and until is not None:
-        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(until))
-        say(f"spec.topics.holdFor is over at {at}; then: logkeep release -f FILE --run-id {result.run_id}")
+        over, command = human_time(until), f"logkeep release -f FILE --run-id {result.run_id}"
+        say(f"spec.topics.holdFor is over at {over}; then: {command}")
 
 
 def _result_rows(result: RunResult, moves_groups: bool) -> list[tuple[str, str]]:

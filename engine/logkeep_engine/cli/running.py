@@ -17,6 +17,7 @@ import typer
 from logkeep_engine.cli.output import byte_count, say
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunResult
+from logkeep_engine.contract.values import human_time
 from logkeep_engine.errors import SpecError
 from logkeep_engine.report import CallbackSink, Reporter
 
@@ -104,9 +105,12 @@ def say_warnings(result: RunResult) -> None:
 
 def rows_of_counts(result: RunResult) -> list[tuple[str, str]]:
     """The rows with the first facts about any run."""
+    outcome = result.outcome
+    if result.earlier_end is not None:
+        outcome = f"already succeeded at {human_time(result.earlier_end)}; nothing was restored now"
     return [
         ("run", result.run_id),
-        ("outcome", result.outcome),
+        ("outcome", outcome),
         ("topics", str(result.topics)),
         ("partitions", str(result.partitions)),
         ("records", str(result.records)),

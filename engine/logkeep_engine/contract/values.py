@@ -60,6 +60,11 @@ def told_aborted(records: int) -> str:
     return f"{so_many(records, 'record')} of aborted transactions"
 
 
+def human_time(seconds: float) -> str:
+    """A time in seconds since the epoch → 2026-11-21T14:05:00Z."""
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def human_duration(seconds: float) -> str:
     """93784 → 1d 2h: the two largest units."""
     left = int(seconds)

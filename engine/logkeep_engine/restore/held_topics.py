@@ -81,6 +81,14 @@ def still_held(context: RestoreContext, plan: RestorePlan) -> tuple[HeldTopics |
     return HeldTopics(len(names), tuple(names[:MAX_LIST])) if names else None, [told] if others else []
 
 
+def held_now(context: RestoreContext, plan: RestorePlan) -> HeldTopics | None:
+    """The topics that a restore which has succeeded holds now: none that was released since, or that somebody has given
+    another retention."""
+    if held_topics(context, plan) is None or is_released(context.state):
+        return None
+    return still_held(context, plan)[0]
+
+
 def held_until(spec: KafkaRestoreSpec, done: RunResult) -> int | None:
     """The time at which topics are to be released that a restore with this result holds, in whole seconds since the
     epoch, as a status has it. None: nobody but `logkeep release` releases them."""

@@ -44,10 +44,11 @@ from dataclasses import replace
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.contract.dry_run import DRY_RUN, DryRunReport
-from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.names import COMMAND_LINE, ExitCode
 from logkeep_engine.contract.run import RunRequest, RunResult, VerificationFacts
 from logkeep_engine.contract.spec import IfTopicExists, KafkaRestoreSpec, RestoreVerification
-from logkeep_engine.errors import BrokerRefused, LogkeepError, Refused, SpecError
+from logkeep_engine.contract.values import human_time
+from logkeep_engine.errors import LogkeepError, Refused, SpecError
 from logkeep_engine.frame import DriverRun
 from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
@@ -55,8 +56,9 @@ from logkeep_engine.report import Reporter, told_warnings
 from logkeep_engine.restore import remembered
 from logkeep_engine.restore.alive import AliveNote
 from logkeep_engine.restore.context import Planned, RestoreContext
-from logkeep_engine.restore.count import check_counted, count_all, counted_ids, is_counted, told_deleted
+from logkeep_engine.restore.count import check_counted, count_all, is_counted, told_deleted
 from logkeep_engine.restore.dry_run import find_out, with_refusals
+from logkeep_engine.restore.earlier import borne_out, of_earlier, of_now
 from logkeep_engine.restore.emitting import emit, emits, refuse_nowhere
 from logkeep_engine.restore.everything import restore_cluster_state
 from logkeep_engine.restore.facts import facts_of_run, note_restored, restored_before, told_of_records
@@ -215,11 +217,10 @@ class RestoreRun(DriverRun):
             if claimed is None:
                 self._earlier = self._done_before(context)
             else:  # a verification looks at all of it itself
-                self._earlier = claimed if self._only_verify else _borne_out(context, claimed)
+                self._earlier = claimed if self._only_verify else borne_out(context, claimed)
             if self._earlier is not None and self._is_enough(self._earlier):
                 log.info("run %s has succeeded before: nothing to do", self._earlier.earlier_run or self._run_id)
-                return
-            if self._earlier is not None:
+            elif self._earlier is not None:
                 with AliveNote(state):  # its verification reads the archive
                     self._complete_earlier(context, self._earlier)
             else:
@@ -228,6 +229,8 @@ class RestoreRun(DriverRun):
                 self._permit = self._fence.check
                 control.only_while(self._permit)
                 self._done = self._perform_steps(replace(context, permit=self._permit), super().result())
+            if claimed is not None and self._earlier is not None and not self._only_verify:
+                self._earlier = self._told_again(self._earlier)
 
     def _context(
         self,
@@ -271,12 +274,12 @@ class RestoreRun(DriverRun):
                 begun = replace(begun, cluster_id=cluster_id)
                 context = self._context(archive, state, control, cluster_id, connection, refusals)
                 earlier = self._earlier_result(archive, state)
-                earlier = self._found_before(context) if earlier is None else _borne_out(context, earlier)
+                earlier = self._found_before(context) if earlier is None else borne_out(context, earlier)
                 if earlier is not None:
                     told = f"Nothing would be written: run {earlier.run_id} has done this restore and ended at "
-                    begun = replace(begun, message=told + _when(earlier.end_time), dry_run=report)
+                    begun = replace(begun, message=told + human_time(earlier.end_time), dry_run=report)
                     if emits(self._spec):
-                        begun = replace(begun, emitted=emit(*_of_earlier(context, earlier)))
+                        begun = replace(begun, emitted=emit(*of_earlier(context, earlier)))
                     return replace(begun, end_time=time.time())
                 found = find_out(context)
                 report = found.report
@@ -298,7 +301,7 @@ class RestoreRun(DriverRun):
         """Verify what another run, or an earlier start of this one, has restored without a verification, and write its
         KafkaTopics, as far as this is asked for."""
         self._earlier = None  # as long as it is unknown how it ends
-        context, planned = _of_earlier(context, earlier)
+        context, planned = of_earlier(context, earlier)
         done = earlier
         if self._verifies(earlier):
             self._verification = found = verify_restored(context, planned)
@@ -421,18 +424,19 @@ class RestoreRun(DriverRun):
         found = found or self._resumed(context)
         if found is None:
             return None
-        found = _borne_out(context, found)
-        return replace(
-            found,
-            run_id=self._run_id,
-            start_time=self._start_time,
-            end_time=time.time(),
-            message=f"Nothing was written: run {found.run_id} has done this restore and ended at "
-            f"{_when(found.end_time)}",
-            earlier_run=found.run_id,
-            earlier_end=found.end_time,
-            emitted=None,  # that was to the ConfigMap of another resource
+        told = (
+            f"Nothing was written: run {found.run_id} has done this restore and ended at {human_time(found.end_time)}"
         )
+        found = of_now(borne_out(context, found), self._run_id, self._start_time, self._spec, told)
+        return replace(found, emitted=None)  # that was to the ConfigMap of another resource
+
+    def _told_again(self, found: RunResult) -> RunResult:
+        """The result of an earlier start of this run, for whoever gives the command once more. A driver whose pod has
+        died before it could report is started again by itself, and reports what was done."""
+        if self._requested_by != COMMAND_LINE:
+            return found
+        told = f"Nothing was restored now: run {self._run_id} had already succeeded at {human_time(found.end_time)}"
+        return of_now(found, self._run_id, self._start_time, self._spec, told)
 
     def _found_before(self, context: RestoreContext) -> RunResult | None:
         """The result of the run that has done the same restore before. Raises as `_done_before`, and notes nothing."""
@@ -442,7 +446,7 @@ class RestoreRun(DriverRun):
         found = found or self._resumed(context)
         if found is None:
             return None
-        found = _borne_out(context, found)
+        found = borne_out(context, found)
         return replace(found, earlier_run=found.earlier_run or found.run_id)
 
     def _resumed(self, context: RestoreContext) -> RunResult | None:
@@ -454,37 +458,6 @@ class RestoreRun(DriverRun):
     def _asked(self, context: RestoreContext) -> remembered.Asked:
         archive_id = context.archive.info.archive_id
         return remembered.Asked(self._remembered_as or "", spec_digest(self._spec), archive_id, context.cluster_id)
-
-
-def _borne_out(context: RestoreContext, claimed: RunResult) -> RunResult:
-    """The result of a run that says it has done this restore, if spec, archive and brokers bear it out.
-
-    Raises StateAltered and TargetChanged if they do not. ACLs of a restore of everything may have taken the right to
-    look from the user who restores: then a warning says so.
-    """
-    run_id = claimed.earlier_run or claimed.run_id
-    found = run_id != context.run_id
-    context = replace(context, run_id=run_id, state=context.state.of_run(run_id))
-    planned = RestorePlanner(context).load_claimed(found=found)
-    try:
-        remembered.check_still_there(claimed, planned, counted_ids(context.state), context.control)
-    except BrokerRefused as error:
-        if not context.spec.everything:
-            raise
-        told = f"it can no longer be seen whether the cluster has what run {run_id} has restored: {error.message}"
-        return replace(claimed, warnings=told_warnings([told, *claimed.warnings]))
-    return claimed
-
-
-def _of_earlier(context: RestoreContext, earlier: RunResult) -> tuple[RestoreContext, Planned]:
-    """The context and the plan of the run that has done this restore."""
-    run_id = earlier.earlier_run or earlier.run_id
-    context = replace(context, run_id=run_id, state=context.state.of_run(run_id))
-    return context, RestorePlanner(context).load_finished(found=earlier.earlier_run is not None)
-
-
-def _when(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def note_failure(state: RestoreState, result: RunResult) -> None:
