@@ -1,8 +1,10 @@
 """Share groups (KIP-932) of a real broker: a backup archives where they begin, and a restore sets it."""
 
 import json
+import os
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,18 +12,28 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import Layout
+from logkeep_engine.contract.spec import parse_restore
+from logkeep_engine.errors import SpecError
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.kafka.groups import SHARE_OFF, GroupPosition
+from logkeep_engine.kafka.groups import SHARE_OFF, STAYS, GroupAdmin, GroupPosition
 from logkeep_engine.kafka.resource_configs import GROUP, ResourceConfig
+from logkeep_engine.kafka.share_groups import DELETE
+from logkeep_engine.restore.group_commands import Changed, open_groups
+from logkeep_engine.restore.group_moves import PositionOutcome
 from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import STEADY, KafkaBroker
 from tests.cluster.process import wait_until
 from tests.command import logkeep
 from tests.data.topics import NO_RETENTION, Record, commit_positions, create_topic, produce, wait_until_led
 from tests.kafka.raw import eventually
+from tests.kafka.record_archives import group, topic_entry, write_archive
 from tests.kafka.restores import back_up, backup_spec, bring_back, restore_spec
-from tests.kafka.test_restore_groups import TRANSLATE, rows, warned
+from tests.kafka.test_cli import assert_refused
+from tests.kafka.test_restore_formats import numbered
+from tests.kafka.test_restore_groups import TRANSLATE, positions, rows, warned
+from tests.kafka.test_restored_groups import run, said
 
 pytestmark = pytest.mark.since("4.2")
 
@@ -151,6 +163,121 @@ def test_a_restored_share_group_goes_on_with_the_records_that_were_not_done(
     assert [(item.partition, item.offset) for item in starts(sharing, "copy.workers")] == [(0, begins)]
     again = work(sharing, "copy.workers", "jobs-copy", lambda values: {"e", "f"} <= set(values), tmp_path / "again")
     assert (set(again) <= {"d", "e", "f"}, again[-2:]) == (True, ["e", "f"])
+
+
+class TakenBack:
+    """A restore of a share group and a consumer group into two partitions, which `logkeep groups` takes back."""
+
+    def __init__(self, broker: KafkaBroker, root: Path, topic: str, *, exists: bool = False) -> None:
+        self.broker, self.root, self.topic, self.copy, self.group = broker, root, topic, f"{topic}-copy", f"{topic}-s"
+        self.spec = restore_spec(broker, root, consumerGroups=TRANSLATE)
+        if exists:
+            create_topic(broker.bootstrap, self.copy, 2, NO_RETENTION)
+            self.spec["ifTopicExists"] = "Append"
+        entry = topic_entry(topic, 2)
+        shared = [replace(group(self.group, entry, 6 + 2 * number, number), share=True) for number in range(2)]
+        groups = [*shared, group(f"{topic}-c", entry, 6)]
+        write_archive(root, Layout.RECORDS, entry, {0: numbered(10, step=2), 1: numbered(10, step=2)}, groups=groups)
+
+    def found(self) -> dict[int, int]:
+        assert {item.topic for item in starts(self.broker, self.group)} <= {self.copy}
+        return {item.partition: item.offset for item in starts(self.broker, self.group)}
+
+    def restore(self, positions: int) -> None:
+        assert bring_back(self.spec).groups == positions
+
+    def begin(self, partition: int, offset: int) -> None:
+        wanted = GroupPosition(self.group, self.copy, partition, offset, -1, "", share=True)
+        assert ControlPlane(KafkaConnection((self.broker.bootstrap,))).set_group_offsets([wanted]) == []
+
+    def asked(self, command: str) -> "subprocess.CompletedProcess[str]":
+        return run(command, self.root, self.spec, "-o", "json")
+
+    def rolled_back(self) -> Changed:
+        """The rollback in this process."""
+        spec = parse_restore(self.spec)
+        with open_groups(spec, "restore-1", os.environ) as opened:
+            return opened.rollback(spec.consumer_groups)
+
+    def refuse_more(self) -> None:
+        assert_refused(self.asked("rollback"), "has changed no position of a consumer group that was not taken back")
+
+
+def test_a_rollback_deletes_start_offsets_that_were_not_there(
+    sharing: KafkaBroker, unique: str, tmp_path: Path
+) -> None:
+    restored = TakenBack(sharing, tmp_path, unique)
+    restored.restore(3)
+    assert restored.found() == {0: 3, 1: 4}
+    rows = said(restored.asked("rollback"))["positions"]
+    assert {(row["now"], row["offset"], row["outcome"]) for row in rows} == {(3, None, "set"), (4, None, "set")}
+    assert (restored.found(), positions(sharing, f"{unique}-c")) == ({}, {})
+    restored.refuse_more()
+
+
+def test_a_rollback_sets_start_offsets_that_were_there_and_deletes_the_others_of_their_topic(
+    sharing: KafkaBroker, unique: str, tmp_path: Path
+) -> None:
+    restored = TakenBack(sharing, tmp_path, unique, exists=True)
+    del restored.spec["consumerGroups"]
+    restored.begin(0, 1)
+    restored.restore(0)
+    said(restored.asked("reset"))
+    assert restored.found() == {0: 3, 1: 4}
+    said(restored.asked("rollback"))
+    assert restored.found() == {0: 1}
+
+
+def test_a_rollback_goes_on_and_ends_where_a_start_offset_cannot_be_deleted(
+    sharing: KafkaBroker, unique: str, tmp_path: Path
+) -> None:
+    """The restore has left the other partition of the topic alone, and so does the rollback."""
+    restored = TakenBack(sharing, tmp_path, unique, exists=True)
+    restored.begin(0, 1)
+    restored.restore(2)
+    done = restored.asked("rollback")
+    assert done.returncode == 5
+    assert "error: the cluster has refused 1 of 2 positions, which stay" in done.stderr
+    told = {row["group"]: (row["outcome"], row["reason"]) for row in json.loads(done.stdout)["positions"]}
+    assert told[f"{unique}-c"] == ("set", "")
+    (outcome, reason) = told[restored.group]
+    assert (outcome, reason in STAYS, "another partition has one" in reason) == ("refused", True, True)
+    assert (restored.found(), positions(sharing, f"{unique}-c")) == ({0: 1, 1: 4}, {})
+    restored.refuse_more()
+
+
+@pytest.fixture
+def no_deletion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers that do not know the request which deletes start offsets."""
+    speaks = GroupAdmin._speaks
+    monkeypatch.setattr(GroupAdmin, "_speaks", lambda self, call: call.api_key != DELETE and speaks(self, call))
+
+
+@pytest.mark.usefixtures("no_deletion")
+def test_a_rollback_ends_where_brokers_have_no_request_to_delete_start_offsets(
+    sharing: KafkaBroker, unique: str, tmp_path: Path
+) -> None:
+    restored = TakenBack(sharing, tmp_path, unique)
+    restored.restore(3)
+    found = restored.rolled_back()
+    assert (found.refused, restored.found(), positions(sharing, f"{unique}-c")) == (2, {0: 3, 1: 4}, {})
+    reasons = {item.reason for item in found.positions if item.outcome is PositionOutcome.REFUSED}
+    assert reasons <= STAYS
+    assert "DeleteShareGroupOffsets" in reasons.pop()
+    with pytest.raises(SpecError, match="has changed no position of a consumer group that was not taken back"):
+        restored.rolled_back()
+
+
+@pytest.mark.usefixtures("no_deletion")
+def test_a_rollback_of_start_offsets_that_somebody_has_deleted_has_nothing_to_do(
+    sharing: KafkaBroker, unique: str, tmp_path: Path
+) -> None:
+    restored = TakenBack(sharing, tmp_path, unique)
+    restored.restore(3)
+    command = ("--bootstrap-server", sharing.bootstrap, "--delete", "--group", restored.group)
+    sharing.tool("org.apache.kafka.tools.consumer.group.ShareGroupCommand", *command)
+    assert restored.rolled_back().refused == 0
+    restored.refuse_more()
 
 
 def test_where_share_groups_are_switched_off_everything_else_is_done(

@@ -180,7 +180,8 @@ def _print_changed(changed: Changed, output: Output) -> None:
         stdout().print(shown)
         say(f"earlier positions: {changed.document}")
     if changed.refused:
-        say(f"error: the cluster has refused {changed.refused} of {len(changed.positions)} positions")
+        said = f"error: the cluster has refused {changed.refused} of {len(changed.positions)} positions"
+        say(said + (", which stay: the change counts as taken back" if changed.final else ""))
         all_refused = changed.refused == len(changed.positions)
         raise typer.Exit(int(ExitCode.REFUSED if all_refused else ExitCode.INCOMPLETE))
 

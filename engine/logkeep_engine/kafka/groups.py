@@ -24,7 +24,7 @@ from logkeep_engine.kafka.positions import (
     delete_request,
     fetch_positions,
 )
-from logkeep_engine.kafka.share_groups import NOT_DONE, fetch_starts, set_starts
+from logkeep_engine.kafka.share_groups import NOT_DONE, delete_starts, fetch_starts, set_starts
 
 _HAS_MEMBERS = frozenset(
     {
@@ -41,7 +41,16 @@ _ABSENT = frozenset({"GROUP_ID_NOT_FOUND", "INVALID_GROUP_ID", "UNKNOWN_TOPIC_OR
 _TOO_OLD = "the brokers set no start offsets of share groups"
 _NOT_TOLD = "the brokers do not report where share groups begin"
 SHARE_OFF = "share groups are switched off in the cluster: its feature share.version is 0"
-_WHOLE_GROUPS = "a start offset of a share group goes only with the group"
+_UNDELETABLE = (
+    "the brokers have no request that deletes start offsets of a share group (DeleteShareGroupOffsets, key 92): it "
+    "stays until the group is deleted"
+)
+_WHOLE_TOPICS = (
+    "Kafka deletes start offsets of a share group only in all partitions of a topic, and another partition has one to "
+    "keep: it stays until the group is deleted"
+)
+STAYS = frozenset({_UNDELETABLE, _WHOLE_TOPICS})
+"""Reasons of start offsets that were not deleted, and would not be if it was asked again."""
 _NO_SUCH_GROUP = frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID})
 
 
@@ -188,10 +197,13 @@ class GroupAdmin(Admin):
             return refused + [NotSet(item, _TOO_OLD) for item in shared]
         return refused + self._change(shared, set_starts, again, "set the start offsets of share group", "READ")
 
-    def delete_group_offsets(self, offsets: Iterable[GroupPosition]) -> list[NotSet]:
+    def delete_group_offsets(
+        self, offsets: Iterable[GroupPosition], then_set: Iterable[GroupPosition] = ()
+    ) -> list[NotSet]:
         """Delete positions of groups; returns those that were refused. One that is not there is no error.
 
-        Needs the ACL DELETE on the groups, and READ on the topics.
+        Kafka deletes start offsets of share groups by topic. Those of `then_set`, which the caller sets after this, may
+        go with them; where others would, none is deleted. Needs the ACL DELETE on the groups, and READ on the topics.
         """
         wanted = list(offsets)
         refused = self._change(
@@ -202,7 +214,21 @@ class GroupAdmin(Admin):
             "DELETE",
         )
         found = [item for item in refused if item.error not in _ABSENT]
-        return found + [NotSet(item, _WHOLE_GROUPS) for item in wanted if item.share]
+        return found + self._delete_starts([item for item in wanted if item.share], then_set)
+
+    def _delete_starts(self, wanted: Sequence[GroupPosition], then_set: Iterable[GroupPosition]) -> list[NotSet]:
+        told = self.share_starts(item.group_id for item in wanted)
+        there = {(item.group_id, item.topic, item.partition) for item in told.offsets}
+        may_go = {(item.group_id, item.topic, item.partition) for item in (*wanted, *then_set)}
+        stay = {(group, topic) for group, topic, _ in there - may_go}
+        refused = [NotSet(item, told.why) for item in wanted if item.group_id in told.untold]
+        found = [item for item in wanted if (item.group_id, item.topic, item.partition) in there]
+        if found and not self._speaks(delete_starts("", ())):
+            return refused + [NotSet(item, _UNDELETABLE) for item in found]
+        refused += [NotSet(item, _WHOLE_TOPICS) for item in found if (item.group_id, item.topic) in stay]
+        go = [item for item in found if (item.group_id, item.topic) not in stay]
+        failed = self._change(go, delete_starts, UNREACHABLE, "delete the start offsets of share group", "DELETE")
+        return refused + [item for item in failed if item.error not in _ABSENT]
 
     def _change(
         self,

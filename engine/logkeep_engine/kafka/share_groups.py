@@ -16,7 +16,7 @@ from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.encoding import NO_TAGS, Call, Reader, pack_uvarint
 from logkeep_engine.kafka.positions import CommitAnswer, FetchedPosition, FetchedPositions, by_topic
 
-DESCRIBE, ALTER = 90, 91
+DESCRIBE, ALTER, DELETE = 90, 91, 92
 NOT_DONE = 10_000
 """The code of a partition that an answer without an error leaves out. Kafka 4.1 answers so, and sets nothing: its
 handler moves the topics of a request into a collection that does not take them (`KafkaApis`)."""
@@ -102,3 +102,28 @@ def set_starts(group: str, positions: Sequence[FetchedPosition]) -> Call[CommitA
         return CommitAnswer(codes, throttle)
 
     return Call(ALTER, 0, (_string(group) + _array(rows) + NO_TAGS,), answer, True)
+
+
+def delete_starts(group: str, positions: Sequence[FetchedPosition]) -> Call[CommitAnswer]:
+    """Delete the start offsets of `group` in all partitions of the topics of `positions`, which is the least that a
+    coordinator deletes: it refuses if the group has members."""
+    topics = by_topic(positions)
+    rows = [_string(topic) + NO_TAGS for topic in topics]
+
+    def answer(read: Reader) -> CommitAnswer:
+        throttle, code = read.int32(), read.int16()
+        read.compact_string()
+        by_name = dict.fromkeys(topics, code or int(Code.UNKNOWN_SERVER_ERROR))
+
+        def topic() -> None:
+            name = read.compact_string()
+            read.slice(_ID)
+            problem = read.int16()
+            by_name[name] = code or problem
+            read.compact_string()
+            read.tags()
+
+        read.compact_array(topic)
+        return CommitAnswer({(item.topic, item.partition): by_name[item.topic] for item in positions}, throttle)
+
+    return Call(DELETE, 0, (_string(group) + _array(rows) + NO_TAGS,), answer, True)

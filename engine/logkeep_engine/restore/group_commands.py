@@ -17,6 +17,7 @@ from typing import Any
 
 from logkeep_engine.contract.spec import KafkaRestoreSpec, RestoreGroups
 from logkeep_engine.errors import PositionsDiffer, SpecError, StateAltered
+from logkeep_engine.kafka.groups import STAYS
 from logkeep_engine.restore.alive import refuse_alive
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.group_changes import ChangeLog, KeptChange, PositionChange, key_of
@@ -67,6 +68,11 @@ class Changed:
     def refused(self) -> int:
         """How many positions the cluster has refused."""
         return sum(item.outcome is _REFUSED for item in self.positions)
+
+    @property
+    def final(self) -> bool:
+        """Whether asking again would change nothing more: what was refused, if anything, stays."""
+        return all(item.outcome is not _REFUSED or item.reason in STAYS for item in self.positions)
 
     def raise_if_different(self) -> None:
         """Raises PositionsDiffer for a position that was set, and that the cluster has otherwise."""
@@ -161,7 +167,7 @@ class RestoredGroups:
         refuse_members(self._context.control, {item.position.group_id for item in changes})
         changed = self._change(changes, kept.number)
         changed.raise_if_different()
-        if not changed.refused:
+        if changed.final:
             self._log.note_rolled_back(kept.number)
         return changed
 

@@ -204,8 +204,10 @@ def change_positions(
 
     What was before must be written down by then.
     """
-    refused = control.set_group_offsets(item.after for item in changes if item.after is not None)
-    refused += control.delete_group_offsets(item.position for item in changes if item.after is None)
+    after = [item.after for item in changes if item.after is not None]
+    # A start offset of a share group may take those of other partitions along, so they are set after that.
+    refused = control.delete_group_offsets((item.position for item in changes if item.after is None), after)
+    refused += control.set_group_offsets(after)
     by_key = {key_of(item.position): item for item in refused}
     made = [item for item in changes if item.key not in by_key]
     now = positions_of(control, (item.position for item in made))

@@ -15,7 +15,7 @@ from logkeep_engine.kafka.encoding import Call, Reader, pack_uvarint
 from logkeep_engine.kafka.group_list import ListedGroup, list_groups
 from logkeep_engine.kafka.groups import GroupPosition
 from logkeep_engine.kafka.positions import CommitAnswer, FetchedPosition, FetchedPositions
-from logkeep_engine.kafka.share_groups import NOT_DONE, fetch_starts, set_starts
+from logkeep_engine.kafka.share_groups import NOT_DONE, delete_starts, fetch_starts, set_starts
 
 ID = bytes(range(16))
 NO_TEXT = b"\x00"
@@ -103,6 +103,22 @@ def test_an_answer_that_leaves_partitions_out_has_set_nothing() -> None:
     assert set(found.codes.values()) == {NOT_DONE}
     refused = decoded(set_starts("queue", POSITIONS), altered(code=68))
     assert set(refused.codes.values()) == {68}
+
+
+def test_start_offsets_are_deleted_by_topic() -> None:
+    expected = text("queue") + array(text("orders") + TAGS) + TAGS
+    assert b"".join(map(bytes, delete_starts("queue", POSITIONS).body)) == expected
+
+
+@pytest.mark.parametrize(
+    ("of_all", "of_topic", "told"),
+    [(0, 0, 0), (0, Code.NOT_COORDINATOR, Code.NOT_COORDINATOR), (68, 0, 68), (0, None, Code.UNKNOWN_SERVER_ERROR)],
+)
+def test_each_partition_of_a_topic_has_the_code_of_its_deletion(of_all: int, of_topic: int | None, told: int) -> None:
+    topics = [] if of_topic is None else [text("orders") + ID + number(of_topic, 2) + NO_TEXT + TAGS]
+    answer = number(0, 4) + number(of_all, 2) + NO_TEXT + array(*topics) + TAGS
+    found = decoded(delete_starts("queue", POSITIONS), answer)
+    assert found == CommitAnswer({("orders", 0): told, ("orders", 1): told})
 
 
 def test_groups_are_listed_with_states_and_kinds() -> None:
