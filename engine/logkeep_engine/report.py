@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 SECONDS_PER_PARTITION_SHOWN = 0.002
 RESULT_ATTEMPTS = 5
 HEARTBEAT_SECONDS = 30.0
+UNEXPECTED = "UnexpectedError"  # the code of an error that is none of ours
 RATE_SECONDS = 30.0
 LEAST_RATE_SECONDS = 2.0
 MOVING_SECONDS = 10.0
@@ -441,7 +442,7 @@ def failed(result: RunResult, error: BaseException) -> RunResult:
     if isinstance(error, LogkeepError):
         code, exit_code, message = error.code, error.exit_code, str(error)
     else:
-        code, exit_code, message = "UnexpectedError", ExitCode.FAILED, f"{type(error).__name__}: {error}"
+        code, exit_code, message = UNEXPECTED, ExitCode.FAILED, f"{type(error).__name__}: {error}"
     return replace(result, outcome="Failed", exit_code=int(exit_code), error_code=code, message=message)
 
 

@@ -181,7 +181,7 @@ def test_nothing_is_made_for_a_backup_that_can_never_run(namespace: Namespace, r
     for command in (("run", "nightly"), ("run", "nightly", "--wait"), restore, (*restore, "--wait")):
         done = logkeep(*command)
         assert done.exit_code == 2, done.output
-        assert f"error: KafkaBackup 'nightly' cannot run: {reason}: {told}" in done.stderr
+        assert f"error: BackupInvalid: KafkaBackup 'nightly' cannot run: {reason}: {told}" in done.stderr
     assert (namespace.items("kafkabackupruns"), namespace.items("kafkarestores")) == ([], [])
     namespace.patch("kbak", "nightly", {"status": {"lastSuccessTime": "2026-11-22T02:00:00Z"}}, "status")
     assert logkeep(*restore).exit_code == 0, "there is something to restore"
@@ -349,9 +349,9 @@ def test_a_missing_right_is_named(archived: Namespace, tmp_path: Path) -> None:
 def test_without_a_cluster_it_says_what_it_looked_for(namespace: Namespace, tmp_path: Path) -> None:
     missing = Plugin(tmp_path / "none", "team")("status")
     assert missing.exit_code == 1
-    assert f"error: The kubeconfig {tmp_path / 'none'}: " in missing.stderr
+    assert f"error: ClusterUnreachable: The kubeconfig {tmp_path / 'none'}: " in missing.stderr
     (tmp_path / "broken").write_text("a: [")
-    assert f"error: The kubeconfig {tmp_path / 'broken'}: " in Plugin(tmp_path / "broken", "team")("status").stderr
+    assert f"error: ClusterUnreachable: The kubeconfig {tmp_path / 'broken'}: " in Plugin(tmp_path / "broken", "team")("status").stderr
     config = json.loads(namespace.api.kubeconfig.read_text())
     (port,) = system.free_ports(1, "127.0.0.1", None)
     config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"

@@ -187,7 +187,7 @@ class TestRuns:
         comparison = compare_topics(kafka.bootstrap, orders, f"{orders}-copy")
         assert comparison.equal, str(comparison)
         again = logkeep("restore", "-f", file, "--run-id", "r2")
-        assert_refused(again, f"topic {orders}-copy already exists")
+        assert_refused(again, f"TopicExists: topic {orders}-copy already exists")
         assert "hint: Delete" in again.stderr
 
     def test_diff_ends_as_its_verdict_says_and_leaves_the_proof_of_the_restore_alone(
@@ -210,7 +210,7 @@ class TestRuns:
         gone = logkeep("diff", "-f", "-", "--run-id", "r1", stdin=text)
         assert gone.returncode == 5
         assert re.search(r"^outcome +NotVerified$", gone.stdout, re.MULTILINE)
-        wrong = r"^error: not everything could be compared: .* begins at offset 100"
+        wrong = r"^error: RecordsNotVerified: not everything could be compared: .* begins at offset 100"
         assert re.search(wrong, gone.stderr, re.MULTILINE)
         told = json.loads(logkeep("diff", "-f", "-", "--run-id", "r1", "-o", "json", stdin=text).stdout)
         assert (told["outcome"], told["exitCode"], told["errorCode"]) == ("NotVerified", 5, "RecordsNotVerified")
@@ -278,7 +278,15 @@ class TestRuns:
         assert done.returncode == 2
         result = json.loads(done.stdout)
         assert (result["outcome"], result["errorCode"], result["exitCode"]) == ("Failed", "NoTopicMatches", 2)
-        assert "error: no topic of the archive matches" in done.stderr
+        assert "error: NoTopicMatches: no topic of the archive matches" in done.stderr
+        run = ("restore", "-f", "-", "--run-id", "r2", "-o", "json")
+        early = logkeep(*run, stdin=resource("KafkaRestore", {**spec, "nope": 1}))
+        assert early.returncode == 2
+        told = json.loads(early.stdout)
+        assert told.keys() == result.keys()
+        assert (told["outcome"], told["errorCode"], told["exitCode"]) == ("Failed", "InvalidSpec", 2)
+        assert (told["runId"], told["kind"], told["message"]) == ("r2", "KafkaRestore", "spec.nope: unknown field")
+        assert early.stderr == "error: spec.nope: unknown field\n"
 
     def test_no_topic_matches(self, kafka: KafkaBroker, archived: Path, orders: str, tmp_path: Path) -> None:
         text = resource("KafkaRestore", {**restore_spec(kafka, archived), "topics": {"include": ["nope"]}})

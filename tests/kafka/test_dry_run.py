@@ -399,7 +399,7 @@ class TestCommand:
         done = logkeep("restore", "-f", "-", "--dry-run", stdin=text)
         assert done.returncode == 2
         assert re.search(r"^refused +yes", done.stdout, re.MULTILINE), done.stdout
-        assert f"refused: topic {unique}-copy already exists on the target cluster" in done.stderr
+        assert f"refused: TopicExists: topic {unique}-copy already exists on the target cluster" in done.stderr
         assert stored(tmp_path) == before
 
     def test_a_file_that_asks_for_a_dry_run_gets_one(self, kafka: KafkaBroker, tmp_path: Path) -> None:
@@ -418,7 +418,7 @@ class TestCommand:
         spec = {**restore_spec(kafka, tmp_path), "cluster": {"bootstrapServers": ["127.0.0.1:1"]}}
         done = logkeep("restore", "-f", "-", "--dry-run", stdin=resource("KafkaRestore", spec))
         assert done.returncode == 1
-        assert "error: Cannot describe the cluster: no answer from 127.0.0.1:1" in done.stderr
+        assert "error: BrokerUnavailable: Cannot describe the cluster: no answer from 127.0.0.1:1" in done.stderr
 
 
 def _dies(*_: Any) -> None:

@@ -5,13 +5,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from logkeep_engine.cli import app
+from logkeep_engine.cli.errors import errors
 from logkeep_engine.contract.checks import check_spec
 from logkeep_engine.contract.names import BACKUP, RESTORE
 from logkeep_engine.contract.parsing import SpecInvalid
+from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import parse_backup, parse_restore
+from logkeep_engine.errors import Refused, SpecError, TopicExists
 
 CLUSTER = {"bootstrapServers": ["127.0.0.1:1"]}
 STORAGE = {"uri": "file:///tmp/logkeep-no-archive"}
@@ -51,6 +55,59 @@ def test_a_file_that_the_operator_refuses_is_refused_before_anything_is_asked(
     with pytest.raises(SpecInvalid) as refused:
         check_spec(parse_backup(spec) if kind == BACKUP else parse_restore(spec))
     assert told in str(refused.value), "the operator says the same"
+
+
+REFUSED_EARLY = [
+    (["backup", "-f", "/no/such.yaml"], "", "InvalidSpec", "/no/such.yaml: No such file or directory."),
+    (["backup", "-f", "-", "--run-id", "a/b"], "a/b", "InvalidSpec", "--run-id 'a/b' is not a valid name for a run."),
+    (["restore", "-f", "-", "--run-id", "r1"], "r1", "InvalidSpec", "standard input: kind: 'KafkaBackup' found"),
+    (["restore", "-f", "-", "--strimzi-cluster", "c"], "", "InvalidSpec", "--strimzi-cluster has no effect without"),
+    (["drill", "-f", "-"], "", "InvalidSpec", "standard input: kind: 'KafkaBackup' found, KafkaRestore wanted"),
+    (["diff", "-f", "-"], "", "InvalidSpec", "--run-id is required"),
+    (["convert", "file:///no", "file:///none", "--format", "Kafka", "--topic", "("], "", "InvalidSpec", "--topic '('"),
+    (["convert", "ftp://a", "file:///b", "--format", "Kafka"], "", "StorageRefused", "'ftp://a' is"),
+    (["import", "file:///no", "--format", "Kafka"], "", "InvalidSpec", "--format has no effect"),
+    (["erase", "file:///no", "--topic", "a", "--run-id", "e1"], "e1", "InvalidSpec", "--key or --keys-file must say"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "run_id", "code", "told"), REFUSED_EARLY)
+def test_json_of_what_is_refused_before_it_begins_is_that_of_a_failed_run(
+    arguments: list[str], run_id: str, code: str, told: str
+) -> None:
+    document = {
+        "apiVersion": "logkeep.dev/v1alpha1",
+        "kind": BACKUP,
+        "metadata": {"name": "one"},
+        "spec": SPECS[BACKUP],
+    }
+    done = CliRunner().invoke(app, [*arguments, "-o", "json"], input=json.dumps(document))
+    found = json.loads(done.stdout)
+    if arguments[0] in ("convert", "import"):
+        assert (found["dryRun"], found.pop("losses"), found.pop("faults")) == (False, [], [])
+        found["dryRun"] = None  # of a run it is a report
+    result = RunResult.from_json(json.dumps(found))
+    assert (done.exit_code, result.exit_code, result.outcome) == (2, 2, "Failed")
+    assert (result.run_id, result.error_code) == (run_id, code)
+    assert result.message.startswith(told), result.message
+    assert "error: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (TopicExists("topic a exists", hint="Go."), "error: TopicExists: topic a exists\nhint: Go.\n"),
+        (SpecError("spec.point: wrong"), "error: spec.point: wrong\n"),
+        (Refused("topic a: no"), "error: topic a: no\n"),
+        (KeyError("x"), "error: UnexpectedError: KeyError: 'x'\nhint: Run it again with --debug"),
+    ],
+)
+def test_an_error_begins_with_the_reason_that_has_a_page_about_it(
+    error: Exception, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit), errors(debug=False):
+        raise error
+    assert capsys.readouterr().err.startswith(told)
 
 
 @pytest.mark.parametrize("kind", [BACKUP, RESTORE])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from logkeep_engine.cli.converting import DryRun, From, NewArchive, Servers, perform, topic_chooser
+from logkeep_engine.cli.converting import DryRun, From, NewArchive, Servers, before, perform, topic_chooser
 from logkeep_engine.cli.errors import EXIT_CODES, errors
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, refuse, spread
 from logkeep_engine.cli.running import SparkOptions
@@ -46,7 +46,7 @@ def convert(
     Doing it again adds what SRC has gained. What the new format cannot hold of records is found before anything is
     written, and refused without --allow-loss.
     """
-    with errors(debug):
+    with errors(debug), before("Convert", spark, output, dry_run=dry_run):
         from logkeep_engine.convert.run import run_convert
         from logkeep_engine.convert.source import archive_source
 

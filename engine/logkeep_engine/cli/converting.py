@@ -5,14 +5,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from logkeep_engine.cli.errors import say_failure
 from logkeep_engine.cli.options import Output, Server, pattern, refuse
 from logkeep_engine.cli.output import facts, print_json, print_line, say, say_damage, stdout, table
-from logkeep_engine.cli.running import end, leave, on_spark, rows_of_counts, say_warnings, seconds
+from logkeep_engine.cli.running import (
+    SparkOptions,
+    end,
+    failing_as_json,
+    leave,
+    on_spark,
+    rows_of_counts,
+    say_warnings,
+    seconds,
+)
 from logkeep_engine.contract.spec import (
     AvroCodec,
     BatchCompression,
@@ -171,6 +182,16 @@ def topic_chooser(
     return choose
 
 
+def before(kind: str, spark: SparkOptions, output: Output, *, dry_run: bool) -> AbstractContextManager[None]:
+    """Print the document of a failure, if JSON is wanted and an error ends the body before the run has one."""
+    return failing_as_json(kind, spark.run_id, output, _of_conversion(dry_run=dry_run, losses=[], faults=[]))
+
+
+def _of_conversion(*, dry_run: bool, losses: list[Any], faults: list[str]) -> dict[str, Any]:
+    """The keys that the document of a conversion has beside those of any run."""
+    return {"dryRun": dry_run, "losses": losses, "faults": faults}
+
+
 def perform(run_id: str, kind: str, master: str, storages: Sequence[Storage], job: Job, output: Output) -> None:
     """Run the job on Spark, show its result, and end the command as it ended."""
     s3 = any(storage.uri.startswith("s3://") for storage in storages)
@@ -184,14 +205,14 @@ def perform(run_id: str, kind: str, master: str, storages: Sequence[Storage], jo
 def _print(done: ConvertResult, output: Output) -> None:
     if output is Output.JSON:
         document: dict[str, Any] = json.loads(done.result.to_json())
-        document |= {"dryRun": done.dry_run, "losses": done.losses.rows(), "faults": list(done.faults)}
-        print_json(document)
+        more = _of_conversion(dry_run=done.dry_run, losses=done.losses.rows(), faults=list(done.faults))
+        print_json({**document, **more})
     else:
         _print_text(done)
     say_warnings(done.result)
     say_damage(done.faults)
     if done.result.outcome != "Succeeded":
-        say(f"error: {done.result.message}")
+        say_failure(done.result)
 
 
 def _print_text(done: ConvertResult) -> None:

@@ -7,7 +7,7 @@ import typer
 from logkeep_engine.cli.errors import EXIT_CODES, errors
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, spread
 from logkeep_engine.cli.resource import File, run_resource
-from logkeep_engine.cli.running import SparkOptions
+from logkeep_engine.cli.running import SparkOptions, failing_as_json
 from logkeep_engine.contract.names import RESTORE
 from logkeep_engine.errors import SpecError
 
@@ -22,7 +22,7 @@ def diff(file: File, spark: SparkOptions, output: OutputFormat = Output.TEXT, de
     """Compare the topics that a run of a KafkaRestore has restored with the archive, record by record. Exit code 5 if
     they differ, or not all could be compared. Nothing is restored; the report is a new one in the folder of the run.
     """
-    with errors(debug):
+    with errors(debug), failing_as_json(RESTORE, None, output):
         if spark.run_id is None:
             raise SpecError("--run-id is required", hint="Name the run that has restored the topics.")
     run_resource(RESTORE, file, spark, output, debug, only_verify=True)

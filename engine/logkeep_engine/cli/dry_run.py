@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from logkeep_engine.cli.errors import told
 from logkeep_engine.cli.options import Output
 from logkeep_engine.cli.output import byte_count, facts, print_json, say, stdout, table
 from logkeep_engine.cli.running import say_warnings
@@ -45,7 +46,7 @@ def show_dry_run(result: RunResult, output: Output) -> None:
         say(f"not checked: {note}")
     say_warnings(result)
     for refusal in report.refusals:
-        say(f"refused: {refusal.message}")
+        say(f"refused: {told(refusal.code, refusal.message)}")
 
 
 def exit_code_of(result: RunResult) -> int:

@@ -14,10 +14,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from logkeep_engine.cli.errors import EXIT_CODES, errors
+from logkeep_engine.cli.errors import EXIT_CODES, errors, say_failure
 from logkeep_engine.cli.options import ActsFor, Debug, Output, OutputFormat, Server, Uri, spread
-from logkeep_engine.cli.output import facts, print_json, say, stdout
-from logkeep_engine.cli.running import SparkOptions, end, leave, on_spark, rows_of_counts, say_warnings, seconds
+from logkeep_engine.cli.output import facts, print_json, stdout
+from logkeep_engine.cli.running import (
+    SparkOptions,
+    end,
+    failing_as_json,
+    leave,
+    on_spark,
+    rows_of_counts,
+    say_warnings,
+    seconds,
+)
 from logkeep_engine.contract.keys import KeyEncoding
 from logkeep_engine.contract.names import ERASURE
 from logkeep_engine.errors import SpecError
@@ -63,7 +72,7 @@ def erase(
 
     All other records stay, with their offsets. First erase the keys in Kafka: a backup archives what is there.
     """
-    with errors(debug):
+    with errors(debug), failing_as_json(ERASURE, spark.run_id, output):
         from logkeep_engine.archive.catalog.claim import ArchiveClaim
         from logkeep_engine.contract.keys import different
         from logkeep_engine.erasure.run import ErasureAsked
@@ -111,4 +120,4 @@ def _print(result: RunResult, output: Output) -> None:
         )
     say_warnings(result)
     if result.outcome != "Succeeded":
-        say(f"error: {result.message}")
+        say_failure(result)

@@ -18,7 +18,9 @@ from logkeep_engine import interrupt
 from logkeep_engine.cli.output import log_to_stderr, say, say_damage
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.parsing import SpecInvalid
-from logkeep_engine.errors import ArchiveDamaged, LogkeepError
+from logkeep_engine.contract.run import RunResult
+from logkeep_engine.errors import ArchiveDamaged, LogkeepError, Refused, SpecError
+from logkeep_engine.report import UNEXPECTED
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 failed, may succeed when tried again (verify: faults were found); 2 refused: the file, the "
@@ -26,6 +28,8 @@ EXIT_CODES = (
     "archived and onDataLoss is Fail, or the cluster has cut off what is archived (onDivergence); 5 the target was "
     "written to, and is not known to have what the archive has; 130 interrupted."
 )
+# These say no more than that something is wrong: the message begins with the field or the option.
+_GENERAL = frozenset({LogkeepError.code, Refused.code, SpecError.code})
 CLOSED_PIPE = 141  # as a shell shows a program that SIGPIPE has ended
 
 
@@ -110,7 +114,7 @@ class errors(AbstractContextManager[None]):  # noqa: N801 (used as a function)
         if isinstance(error, LogkeepError):
             if isinstance(error, ArchiveDamaged):
                 say_damage(error.faults)
-            fail(error.exit_code, error.message, error.hint)
+            fail(error.exit_code, told(error.code, error.message), error.hint)
         if isinstance(error, OutputFailed) and error.errno == errno.EPIPE:
             raise typer.Exit(CLOSED_PIPE) from None
         if isinstance(error, BrokenPipeError):  # of stderr, say
@@ -126,7 +130,7 @@ class errors(AbstractContextManager[None]):  # noqa: N801 (used as a function)
         if isinstance(error, Exception):
             fail(
                 ExitCode.FAILED,
-                f"unexpected {type(error).__name__}: {error}",
+                f"{UNEXPECTED}: {type(error).__name__}: {error}",
                 "Run it again with --debug and report what it says.",
             )
 
@@ -134,6 +138,16 @@ class errors(AbstractContextManager[None]):  # noqa: N801 (used as a function)
 def _without_traceback(record: logging.LogRecord) -> bool:
     record.exc_info = record.exc_text = None
     return True
+
+
+def told(code: str, message: str) -> str:
+    """The message of an error, behind the word by which docs/conditions has a page about it."""
+    return message if not code or code in _GENERAL else f"{code}: {message}"
+
+
+def say_failure(result: RunResult) -> None:
+    """Say why a run has failed."""
+    say(f"error: {told(result.error_code, result.message)}")
 
 
 def fail(code: int, message: str, hint: str = "") -> NoReturn:

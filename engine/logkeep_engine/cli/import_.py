@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from logkeep_engine.cli.converting import DryRun, From, NewArchive, Servers, perform, topic_chooser
+from logkeep_engine.cli.converting import DryRun, From, NewArchive, Servers, before, perform, topic_chooser
 from logkeep_engine.cli.errors import EXIT_CODES, errors
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, options_of, refuse, spread
 from logkeep_engine.cli.running import SparkOptions
@@ -65,7 +65,7 @@ def import_(
     Everything is read and checked first. Without DST, archive.json and a catalog are added where SRC lies, and nothing
     else of it is changed but missing indexes.
     """
-    with errors(debug):
+    with errors(debug), before("Import", spark, output, dry_run=dry_run):
         from logkeep_engine.convert.imported import adopt, foreign_source
         from logkeep_engine.convert.run import run_convert
 

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from logkeep_engine.cli.errors import errors
+from logkeep_engine.cli.errors import errors, say_failure
 from logkeep_engine.cli.options import Output
 from logkeep_engine.cli.output import facts, print_json, say, stdout
 from logkeep_engine.cli.running import (
     SparkOptions,
     end,
+    failing_as_json,
     leave,
     on_spark,
+    print_failure,
     rows_of_counts,
     say_how_to_go_on,
     say_warnings,
@@ -32,7 +34,6 @@ from logkeep_engine.contract.spec import GroupRestore, KafkaBackupSpec, KafkaRes
 from logkeep_engine.contract.values import human_time, told_aborted
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.frame import with_clear_text_warnings
-from logkeep_engine.report import failed
 
 if TYPE_CHECKING:
     from logkeep_engine.report import Reporter
@@ -60,7 +61,8 @@ def run_resource(
     that options have set, `defaults` those that the command sets where the file does not. With `only_verify` nothing
     is restored: what a run has restored is compared. `anchor` and `take_over` are as in the request of a run."""
     with errors(debug):
-        request, spec = _read(kind, file, spark, changes or {}, defaults or {})
+        with failing_as_json(kind, spark.run_id, output):
+            request, spec = _read(kind, file, spark, changes or {}, defaults or {})
         request = replace(request, anchor=anchor, take_over=take_over)
         if isinstance(spec, KafkaBackupSpec) and spec.dry_run:
             _print_end(_dry_backup(request, spec), output, spec)
@@ -77,17 +79,7 @@ def run_resource(
             if result is not None:  # the run had ended, and was interrupted no more
                 _print_result(result, output, spec)
                 raise
-            if output is Output.JSON:
-                begun = RunResult(
-                    run_id=request.run_id,
-                    kind=kind,
-                    outcome="Failed",
-                    exit_code=1,
-                    start_time=started,
-                    end_time=time.time(),
-                    requested_by=request.requested_by,
-                )
-                print_json(json.loads(failed(begun, error).to_json()))
+            print_failure(error, kind, request.run_id, output, started)
             if isinstance(error, KeyboardInterrupt):
                 say_how_to_go_on(request.run_id)
             raise
@@ -194,7 +186,7 @@ def _print_result(result: RunResult, output: Output, spec: KafkaBackupSpec | Kaf
         say(f"lost: and {result.loss_total - len(result.loss)} more ranges")
     say_warnings(result)
     if not succeeded:
-        say(f"error: {result.message}")
+        say_failure(result)
 
 
 def _say_how_to_release(result: RunResult, spec: KafkaRestoreSpec) -> None:

@@ -11,7 +11,7 @@ from logkeep_engine.cli.emitting import emit_topics
 from logkeep_engine.cli.errors import EXIT_CODES, errors
 from logkeep_engine.cli.options import Confirm, Debug, Output, OutputFormat, options_of, refuse, spread
 from logkeep_engine.cli.resource import File, run_resource
-from logkeep_engine.cli.running import DryRun, SparkOptions
+from logkeep_engine.cli.running import DryRun, SparkOptions, failing_as_json
 from logkeep_engine.contract.emitting import StrimziVersion
 from logkeep_engine.contract.names import RESTORE
 from logkeep_engine.contract.spec import IfTopicExists, RestoreVerification
@@ -76,7 +76,7 @@ def restore(
             refuse({**others, "--master": None}, "has no effect with --emit-topics, which restores nothing")
             emit_topics(file, emitted.emit_topics, emitted.strimzi_cluster, emitted.strimzi_api)
         return
-    with errors(debug):
+    with errors(debug), failing_as_json(RESTORE, spark.run_id, output):
         unused = {"--strimzi-cluster": emitted.strimzi_cluster, "--strimzi-api": emitted.strimzi_api}
         refuse(unused, "has no effect without --emit-topics")
     changes: dict[str, Any] = {} if verify is None else {"verify": verify.value}

@@ -3,27 +3,31 @@ of it."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from logkeep_engine.cli.output import byte_count, say
-from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.cli.options import Output
+from logkeep_engine.cli.output import byte_count, print_json, say
+from logkeep_engine.contract.names import COMMAND_LINE, ExitCode
+from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.values import human_time
-from logkeep_engine.errors import SpecError
-from logkeep_engine.report import CallbackSink, Reporter
+from logkeep_engine.errors import LogkeepError, SpecError
+from logkeep_engine.report import CallbackSink, Reporter, failed
 
 if TYPE_CHECKING:
     from logkeep_engine.spark.session import Session
 
+_NONE: Mapping[str, Any] = {}
 _RUN_ID = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
 RunId = Annotated[
@@ -75,6 +79,36 @@ def on_spark(run_id: str, kind: str, master: str, *, s3: bool) -> Iterator[tuple
         Session(conf, s3=s3) as session,
     ):
         yield session, reporter
+
+
+def print_failure(
+    error: BaseException, kind: str, run_id: str | None, output: Output, started: float, more: Mapping[str, Any] = _NONE
+) -> None:
+    """Print the result of a run that ends with `error`, if JSON is wanted, with `more` that such a result has. A run
+    that is refused before it has begun has one, too; its `run_id` is what the user has given, if anything."""
+    if output is Output.JSON:
+        begun = RunResult(
+            run_id=run_id or "",
+            kind=kind,
+            outcome="Failed",
+            exit_code=int(ExitCode.FAILED),
+            start_time=started,
+            end_time=time.time(),
+            requested_by=COMMAND_LINE,
+        )
+        error = SpecError(str(error)) if isinstance(error, SpecInvalid) else error
+        print_json({**json.loads(failed(begun, error).to_json()), **more})
+
+
+@contextmanager
+def failing_as_json(kind: str, run_id: str | None, output: Output, more: Mapping[str, Any] = _NONE) -> Iterator[None]:
+    """Print the failure of a run that ends by an error of the body, as `print_failure` does."""
+    started = time.time()
+    try:
+        yield
+    except (LogkeepError, SpecInvalid) as error:
+        print_failure(error, kind, run_id, output, started, more)
+        raise
 
 
 def end(session: Session, reporter: Reporter, result: RunResult) -> None:

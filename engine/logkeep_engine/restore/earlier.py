@@ -1,4 +1,4 @@
-"""What an earlier run, or an earlier start of the same run, has done of this restore.
+"""This module finds what an earlier run, or an earlier start of the same run, has done of this restore.
 
 earlier = borne_out(context, claimed)       # `claimed` is its result, as it is stored
 context, planned = of_earlier(context, earlier)

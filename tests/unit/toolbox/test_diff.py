@@ -256,7 +256,9 @@ def test_a_damaged_archive_cannot_be_compared(tmp_path: Path) -> None:
     a, b, log = one_damaged(tmp_path, 100)
     done = run("diff", a, b)
     assert done.exit_code == 2
-    assert done.stderr.startswith(f"error: topic orders partition 0: {log}: The batch at offset 0 is damaged")
+    assert done.stderr.startswith(
+        f"error: ArchiveDamaged: topic orders partition 0: {log}: The batch at offset 0 is damaged"
+    )
     assert "hint: `logkeep verify` names all damage.\n" in done.stderr
 
 
@@ -272,7 +274,7 @@ def test_damage_that_no_crc_covers_is_told_as_a_restore_tells_it(tmp_path: Path)
     a, b, log = one_damaged(tmp_path, 15)
     done = run("diff", a, b)
     assert done.exit_code == 2
-    assert done.stderr.startswith(f"error: topic orders partition 0: {log}: its BLAKE3 is ")
+    assert done.stderr.startswith(f"error: ArchiveDamaged: topic orders partition 0: {log}: its BLAKE3 is ")
     done = run("timestamps", a)
     assert done.exit_code == 1
     assert f"fault: {log}, offset 0: its BLAKE3 is " in done.stderr

@@ -358,7 +358,7 @@ def test_an_index_that_is_cut_short_is_refused(folder: Path) -> None:
     index.write_bytes(index.read_bytes()[:-1])
     done = run("dump", index)
     assert done.exit_code == 1
-    assert done.stderr.startswith(f"error: {index}: The offset index has 7 bytes, not a multiple of 8.")
+    assert done.stderr.startswith(f"error: CorruptIndex: {index}: The offset index has 7 bytes, not a multiple of 8.")
 
 
 def test_leader_epochs_are_shown(tmp_path: Path) -> None:
@@ -375,7 +375,7 @@ def test_positions_of_groups_that_are_none_are_refused(tmp_path: Path, content: 
     path.write_text(content)
     done = run("dump", path)
     assert done.exit_code == 1
-    assert done.stderr.startswith(f"error: {path}: The c")
+    assert done.stderr.startswith(f"error: CorruptIndex: {path}: The c")
 
 
 RECORDS = [PlainRecord(5 + i, NOON + i, 0, b"k%d" % i, None if i == 2 else b"v", [("h", b"1")]) for i in range(4)]
@@ -463,7 +463,7 @@ def test_an_archive_is_dumped_by_topic_partition_and_object(tmp_path: Path) -> N
             ["{}/orders-3", "--value-decoder", "json", "--avro-schema", "{}/none"],
             "error: --avro-schema has no effect: it is for the decoder avro\n",
         ),
-        (["ftp://host/x"], "error: 'ftp://host"),
+        (["ftp://host/x"], "error: StorageRefused: 'ftp://host"),
     ],
 )
 def test_what_is_wrong_is_said(folder: Path, arguments: list[str], message: str) -> None:

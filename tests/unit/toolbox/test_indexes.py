@@ -263,7 +263,7 @@ def test_an_index_that_cannot_be_written_is_refused_by_name(
     monkeypatch.setattr(os, "replace", fail)
     done = run("index", "rebuild", folder, "--yes")
     assert done.exit_code == 2
-    assert done.stderr.startswith(f"error: {path}: {os.strerror(number)}.\nhint: ")
+    assert done.stderr.startswith(f"error: StorageRefused: {path}: {os.strerror(number)}.\nhint: ")
     assert message in done.stderr
     assert not list(folder.glob("*.tmp"))
 

@@ -314,14 +314,17 @@ def test_what_the_disk_refuses_is_said_and_nothing_is_changed(
     monkeypatch.setattr(shutil, "copy2", fail)
     done = run("recover", folder, "--yes")
     assert done.exit_code == 2
-    assert done.stderr.startswith(f"error: {log}: {os.strerror(number)}.\nhint: ")
+    assert done.stderr.startswith(f"error: StorageRefused: {log}: {os.strerror(number)}.\nhint: ")
     assert message in done.stderr
     assert contents(folder) == before
 
 
 def test_a_name_that_is_too_long_is_refused() -> None:
     done = run("recover", "a" * 300)
-    assert (done.exit_code, done.stderr.splitlines()[0]) == (2, f"error: {'a' * 300}: File name too long.")
+    assert (done.exit_code, done.stderr.splitlines()[0]) == (
+        2,
+        f"error: StorageRefused: {'a' * 300}: File name too long.",
+    )
 
 
 # ---- the folders of a broker

@@ -126,7 +126,7 @@ def test_an_entry_may_end_with_zeros(zeros: int) -> None:
 @pytest.mark.parametrize("where", ["a" * 300, "file:///" + "a" * 300])
 def test_a_path_that_the_system_does_not_take_is_refused(where: str) -> None:
     done = run("dump", where)
-    assert (done.exit_code, done.stderr.splitlines()[0]) == (2, f"error: {where}: File name too long.")
+    assert (done.exit_code, done.stderr.splitlines()[0]) == (2, f"error: StorageRefused: {where}: File name too long.")
 
 
 @pytest.mark.parametrize("uri", ["s3://key:hunter2@bucket/archive", "s3://bucket/archive?x", "file:///archive#x"])
