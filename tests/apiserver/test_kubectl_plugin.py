@@ -351,7 +351,8 @@ def test_without_a_cluster_it_says_what_it_looked_for(namespace: Namespace, tmp_
     assert missing.exit_code == 1
     assert f"error: ClusterUnreachable: The kubeconfig {tmp_path / 'none'}: " in missing.stderr
     (tmp_path / "broken").write_text("a: [")
-    assert f"error: ClusterUnreachable: The kubeconfig {tmp_path / 'broken'}: " in Plugin(tmp_path / "broken", "team")("status").stderr
+    broken = Plugin(tmp_path / "broken", "team")("status")
+    assert f"error: ClusterUnreachable: The kubeconfig {tmp_path / 'broken'}: " in broken.stderr
     config = json.loads(namespace.api.kubeconfig.read_text())
     (port,) = system.free_ports(1, "127.0.0.1", None)
     config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
