@@ -438,7 +438,8 @@ class Compaction:
     of the clean one. Then `begin_copy`, and `copy` the clean section and the dirty one. `secret` hashes the keys; the
     offset map takes at most `map_bytes`; the records of a batch unpack to at most `unpacked` bytes. Tombstones whose
     delete horizon is `now` or lies before it go, others without one get `horizon` (ms). `aborted` has (producer id,
-    first offset, last offset) of transactions, those of one producer in their order.
+    first offset, last offset) of transactions, those of one producer in their order, and so has `open`: batches of
+    these stay as they are and replace nothing. Batches of other transactions lose the bit that says so.
 
     With `spills` it is one of several that share a secret and compact a part of a partition each, which is the dirty
     section then: `take_pairs` whenever a call of `note` ends with `enough`, and at the end. `KnownKeys` finds the dead
@@ -454,6 +455,7 @@ class Compaction:
         now: int,
         horizon: int,
         aborted: Sequence[tuple[int, int, int]],
+        open: Sequence[tuple[int, int, int]],
         spills: bool,
     ) -> None: ...
     def begin(self) -> bool:
@@ -487,7 +489,8 @@ class Compaction:
         """
     @property
     def counts(self) -> tuple[int, int, int, int]:
-        """Records that were copied, tombstones among them, batches copied as they were, and batches built anew."""
+        """Records that were copied, tombstones among them (none of `open` transactions), batches copied as they were,
+        and batches built anew."""
 
 PAIR_BYTES: int
 """The bytes of a pair: a hash, and the number of a record."""

@@ -1,36 +1,48 @@
 """Transactions across a fork and across the end of a snapshot. Random histories have none: their transactions have one
-batch each.
-
-A fault that is known and not mended is marked. Whoever mends it takes the mark away: the test fails until then.
-"""
+batch each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
 
-import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from logkeep_engine.archive.care.branching import branch_off
+from logkeep_engine.archive.care.points import KeepRules
+from logkeep_engine.archive.care.retaining import RetentionRules, retain
+from logkeep_engine.archive.care.retention import RetentionLimits
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome, TopicEntry, branch_id
 from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.writer import begin_run
+from logkeep_engine.archive.moments import iso
 from logkeep_engine.archive.writing.packs import TaskPacks
 from logkeep_engine.backup.snapshots import make_snapshots
+from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.report import Reporter
+from logkeep_engine.storage import LocalStorage, Storage
+from tests.examples import scaled
 from tests.model.asking import Asked
 from tests.model.restoring import started
 from tests.model.store import MemoryStore
 from tests.model.world import QUICK
 from tests.unit.archive.build import CLUSTER, write_segment
-from tests.unit.backup.compacted_topic import spec_of
+from tests.unit.backup.compacted_topic import spec_of, spread_all
+from tests.unit.convert.converting import converted
 from tests.unit.erasure.erasing import Inside
-from tests.unit.log.batches import batch, marker
+from tests.unit.log.batches import NOON, batch, marker
 
 TOPIC = TopicEntry("orders", "aaaaaaaaaaaaaaaaaaaaa_", 1, 3, {"cleanup.policy": "delete"})
 TABLE = TopicEntry(TOPIC.name, TOPIC.topic_id, 1, 3, {"cleanup.policy": "compact"})
 KEY = (TOPIC.topic_id, 0)
+PLACE = {"topic": TOPIC.name, "partition": 0}
 P = 77
 
 
@@ -39,16 +51,22 @@ def data(at: int, count: int, producer: int = -1) -> bytes:
     return batch(at, count, producer_id=producer, transactional=producer >= 0, base_sequence=sequence)
 
 
+def memory() -> MemoryStore:
+    return MemoryStore("file:///model/archive", lambda: 1_700_000_000.0)
+
+
 def archive(
-    store: MemoryStore,
+    store: Storage,
     run_id: str,
     parts: Sequence[tuple[list[bytes], list[AbortedTxn]]],
     *,
     topic: TopicEntry = TOPIC,
     fork: int = 0,
     snapshot: bool = False,
+    alone: bool = False,
 ) -> None:
-    """A run that archives segments, after the log was cut off at `fork`, if that is not 0."""
+    """A run that archives segments, after the log was cut off at `fork`, if that is not 0. It makes a `snapshot`, and
+    retention removes the log below (`alone`)."""
     with begin_run(Archive.create_or_open(store, CLUSTER), run_id, wait=QUICK) as writer:
         if fork:
             end = writer.state.accounted_for(*KEY)[-1][1]
@@ -64,17 +82,19 @@ def archive(
         writer.end(RunOutcome.SUCCEEDED)
         if snapshot:
             assert make_snapshots(writer, spec_of(store.uri), Reporter(run_id), Inside, None).count == 1
+        if alone:
+            assert retain(writer, RetentionRules(RetentionLimits(), KeepRules(runs=1), 0)).removed.segments
 
 
-def restored(store: MemoryStore, offset: int | None = None) -> list[int]:
+def restored(store: Storage, offset: int | None = None, run_id: str = "restore-1") -> list[int]:
     """The offsets of the records that a restore sends."""
-    point = None if offset is None else {"offsets": [{"topic": "orders", "partition": 0, "offset": offset}]}
-    return [row[0] for row in started(store, Asked("x", {}, point), "restore-1").rows.get(KEY, [])]
+    point = None if offset is None else {"offsets": [{**PLACE, "offset": offset}]}
+    return [row[0] for row in started(store, Asked("x", {}, point), run_id).rows.get(KEY, [])]
 
 
 def forked(first: Sequence[tuple[list[bytes], list[AbortedTxn]]]) -> MemoryStore:
     """An archive of these segments, whose log was cut off at 10: the producer goes on there, and commits at 12."""
-    store = MemoryStore("file:///model/archive", lambda: 1_700_000_000.0)
+    store = memory()
     archive(store, "run-1", first)
     archive(store, "run-2", [([data(10, 2, P), marker(12, P, commit=True), data(13, 2)], [])], fork=10)
     return store
@@ -101,11 +121,154 @@ def test_a_point_in_a_transaction_that_goes_on_behind_a_fork_has_nothing_of_it()
     assert restored(store, 11) == [*range(5)]
 
 
-@pytest.mark.xfail(strict=True, reason="history/compacted.py chooses a snapshot that ends within the transaction")
-def test_a_point_in_a_transaction_has_nothing_of_it_where_a_snapshot_ends_within_it() -> None:
-    """The first run ended at the stable offset 1, since another transaction had begun there."""
-    store = MemoryStore("file:///model/archive", lambda: 1_700_000_000.0)
-    archive(store, "run-1", [([data(0, 1, P)], [])], topic=TABLE, snapshot=True)
-    rest = [data(1, 1, P + 1), data(2, 1, P), marker(3, P, commit=True), marker(4, P + 1, commit=True), data(5, 1)]
+def end_within_a_transaction(store: Storage, *, alone: bool = False) -> None:
+    """Make an archive whose first run ended at the stable offset 2, since another transaction had begun there."""
+    archive(store, "run-1", [([data(0, 1), data(1, 1, P)], [])], topic=TABLE, snapshot=True, alone=alone)
+    rest = [data(2, 1, P + 1), data(3, 1, P), marker(4, P, commit=True), marker(5, P + 1, commit=True), data(6, 1)]
     archive(store, "run-2", [(rest, [])], topic=TABLE)
-    assert restored(store, 3) == []
+
+
+def test_a_point_in_a_transaction_has_nothing_of_it_where_a_snapshot_ends_within_it() -> None:
+    store = memory()
+    end_within_a_transaction(store)
+    assert restored(store, 4) == [0]
+    assert restored(store, 5, "restore-2") == [0, 1, 3]
+
+
+def test_a_converted_archive_has_a_transaction_whole_where_a_snapshot_ends_within_it(
+    tmp_path: Path,
+) -> None:
+    source, target = (LocalStorage((tmp_path / name).as_uri()) for name in ("source", "target"))
+    end_within_a_transaction(source, alone=True)
+    converted(source, target, "Kafka")
+    assert restored(target, 4) == [0]
+    assert restored(target, 5, "restore-2") == [0, 1, 3]
+
+
+class Writing(NamedTuple):
+    """A batch of a record with one of few keys, by one of few producers (0: of no transaction), or the end of the
+    transaction that the producer has open. `run` and `snapshot`: a run comes after it, with a snapshot."""
+
+    producer: int
+    key: int
+    commits: bool | None
+    run: bool
+    snapshot: bool
+
+
+writings = st.builds(
+    Writing,
+    st.integers(0, 3),
+    st.integers(0, 2),
+    st.sampled_from([None, None, True, True, False]),
+    st.sampled_from([True, False, False]),
+    st.booleans(),
+)
+
+
+@settings(max_examples=scaled(60, light=20))
+@given(st.lists(writings, min_size=3, max_size=24), st.booleans())
+def test_at_each_point_a_table_has_the_last_values_of_transactions_that_were_committed_below(
+    some: list[Writing], spread: bool
+) -> None:
+    store = memory()
+    log = _log_of(some)
+    archived = runs = 0
+    for at, item in enumerate(some):
+        if not (item.run or at + 1 == len(some)):
+            continue
+        end = log.stable(at + 1)
+        if end > archived:
+            runs += 1
+            with spread_all() if spread else nullcontext():
+                archive(store, f"run-{runs}", [log.segment(archived, end)], topic=TABLE, snapshot=item.snapshot)
+            archived = end
+    for end in range(1, archived + 1):
+        expected = log.values(end, end if end < archived else len(some))
+        assert not expected or _values(store, f"offset-{end}", {"offsets": [{**PLACE, "offset": end}]}) == expected, end
+        expected = log.values_before(end, archived)
+        assert not expected or _values(store, f"time-{end}", {"timestamp": iso(NOON + end)}) == expected, end
+
+
+@dataclass
+class Log:
+    """A log: its batches, and of each transaction the producer, the offsets of its records and of its marker, and how
+    it ended."""
+
+    batches: list[bytes] = field(default_factory=list)
+    rows: list[tuple[int, int, int]] = field(default_factory=list)
+    """Offset, key, number of the transaction (-1: none)."""
+    ended: dict[int, tuple[int, bool]] = field(default_factory=dict)
+    """Offset of the marker and whether it commits, by the number of the transaction."""
+    producers: list[int] = field(default_factory=list)
+
+    def first(self, transaction: int) -> int:
+        return next(at for at, _, of in self.rows if of == transaction)
+
+    def stable(self, end: int) -> int:
+        """The last stable offset when the log had this end."""
+        undecided = [
+            self.first(item)
+            for item in range(len(self.producers))
+            if self.first(item) < end and (item not in self.ended or self.ended[item][0] >= end)
+        ]
+        return min(undecided, default=end)
+
+    def segment(self, start: int, end: int) -> tuple[list[bytes], list[AbortedTxn]]:
+        """The batches of a segment, and its index as a fetch brings it: of each aborted transaction that has records
+        there."""
+        aborted = []
+        for item, (at, commits) in self.ended.items():
+            inside = [row for row, _, of in self.rows if of == item and start <= row < end]
+            if not commits and (inside or start <= at < end):
+                last = at if start <= at < end else inside[-1]
+                aborted.append(AbortedTxn(self.producers[item], self.first(item), last, self.first(item)))
+        return self.batches[start:end], sorted(aborted, key=lambda item: item.last_offset)
+
+    def values(self, end: int, known: int) -> dict[bytes, int]:
+        """The offset of the last record of each key below `end` whose transaction is committed below `known`. At its
+        own end an archive has what was decided by then: the markers may lie behind it."""
+        committed = {item for item, (at, commits) in self.ended.items() if commits and at < known}
+        return {b"k%d" % key: at for at, key, of in self.rows if at < end and (of < 0 or of in committed)}
+
+    def values_before(self, time: int, archived: int) -> dict[bytes, int]:
+        """The same of records before a time (ms after NOON, which is their offset): that of a transaction is the time
+        of its latest record that is archived."""
+        late = {of for at, _, of in self.rows if time <= at < archived}
+        committed = {item for item, (_, commits) in self.ended.items() if commits and item not in late}
+        return {b"k%d" % key: at for at, key, of in self.rows if at < time and (of < 0 or of in committed)}
+
+
+def _log_of(some: Sequence[Writing]) -> Log:
+    log, begun, sequences = Log(), dict[int, int](), dict[int, int]()
+    for at, item in enumerate(some):
+        producer = P + item.producer
+        if item.commits is not None and item.producer in begun:
+            log.ended[begun.pop(item.producer)] = at, item.commits
+            log.batches.append(marker(at, producer, commit=item.commits))
+            continue
+        number = -1
+        if item.producer:
+            if item.producer not in begun:
+                begun[item.producer] = len(log.producers)
+                log.producers.append(producer)
+            number = begun[item.producer]
+        sequences[producer] = sequences.get(producer, -1) + 1
+        log.batches.append(
+            encode(
+                [Record(at, NOON + at, b"k%d" % item.key, b"v%d" % at)],
+                codec=Codec.NONE,
+                base_offset=at,
+                producer_id=producer if item.producer else -1,
+                transactional=item.producer > 0,
+                base_sequence=sequences[producer] if item.producer else -1,
+            )
+        )
+        log.rows.append((at, item.key, number))
+    return log
+
+
+def _values(store: Storage, name: str, point: dict[str, Any]) -> dict[bytes, int]:
+    """Restore to a point and return what a table has then: the offset of the last record of each key."""
+    rows = started(store, Asked("x", {}, point), f"restore-{name}").rows.get(KEY, [])
+    return {key: at for at, _, key, _ in rows if key is not None}

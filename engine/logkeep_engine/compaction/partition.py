@@ -50,9 +50,10 @@ class CompactionSetting:
 @dataclass(frozen=True, slots=True)
 class CompactionWork:
     """A partition to compact: its last snapshot (None: it has none), and the segments from the end of that on, in
-    order, with the ranges of offsets (`kept`) that they stand for. `end` is where they end, and all transactions below
-    have ended there. Tombstones without a delete horizon get that of `delete_retention` (ms) from now on. `number` is
-    that of the work in its run, for progress. A task that `may_give_up` does so if it would need many passes."""
+    order, with the ranges of offsets (`kept`) that they stand for. `end` is where they end: what lies below is decided,
+    though markers may lie at `end` or after it. Tombstones without a delete horizon get that of `delete_retention` (ms)
+    from now on. `number` is that of the work in its run, for progress. A task that `may_give_up` does so if it would
+    need many passes."""
 
     number: int
     topic: str
@@ -98,24 +99,24 @@ class _Compaction:
         self._work = work
         self._attempt = context.attempt
         self._leader_epoch = work.last.leader_epoch if work.last is not None else 0
-        self._clean = work.last.parts if work.last is not None else ()
-        self._compactor = Compactor(
-            now=setting.now, horizon=setting.now + work.delete_retention, aborted=aborted_of(setting, work)
-        )
+        self._clean, self._dirty = sections_of(work)
+        aborted, undecided = transactions_of(setting, work)
+        horizon = setting.now + work.delete_retention
+        self._compactor = Compactor(now=setting.now, horizon=horizon, aborted=aborted, undecided=undecided)
         self._pass = SectionPass(setting, work, context, work.number, self._compactor)
 
     def run(self) -> PartitionCompacted:
         """Note the keys, then copy what survives."""
         work, compactor = self._work, self._compactor
         while compactor.begin():
-            self._pass.over(work.dirty, self._note_dirty)
+            self._pass.over(self._dirty, self._note_dirty)
             if compactor.is_divided:
                 self._pass.over(self._clean, lambda stretch, _: compactor.note(False, stretch))
         compactor.begin_copy()
         place = place_of(self._setting, work, self._attempt, self._leader_epoch)
         with Parts(self._setting, place, time_of(work)) as parts:
             self._pass.over(self._clean, lambda stretch, _: parts.write_all(compactor.copy(False, stretch)))
-            self._pass.over(work.dirty, lambda stretch, _: parts.write_all(compactor.copy(True, stretch)))
+            self._pass.over(self._dirty, lambda stretch, _: parts.write_all(compactor.copy(True, stretch)))
             made = parts.finish(work.end - 1)
         snapshot = snapshot_of(work, self._leader_epoch, made)
         return PartitionCompacted(work.number, snapshot, compactor.records, compactor.tombstones)
@@ -127,9 +128,22 @@ class _Compaction:
             raise TooManyKeys
 
 
-def aborted_of(setting: CompactionSetting, work: CompactionWork) -> Spans:
-    """The aborted transactions of the dirty section."""
-    return Spans.of(open_partition(setting.storage, work.topic, work.dirty, work.kept).transactions.aborted)
+def sections_of(work: CompactionWork) -> tuple[Sequence[SegmentEntry], Sequence[SegmentEntry]]:
+    """Return the clean and the dirty section. A snapshot with batches of a transaction that was open at its end has
+    keys twice: it is noted as a part of the log."""
+    parts = () if work.last is None else work.last.parts
+    if any(part.transactional for part in parts):
+        return (), (*parts, *work.dirty)
+    return parts, work.dirty
+
+
+def transactions_of(setting: CompactionSetting, work: CompactionWork) -> tuple[Spans, Spans]:
+    """Return the transactions of both sections that were aborted, and those whose markers lie at the end or after
+    it."""
+    _, dirty = sections_of(work)
+    found = open_partition(setting.storage, work.topic, dirty, work.kept).transactions
+    undecided = ((producer, first, work.end - 1) for producer, first in found.outcomes.open.items())
+    return Spans.of(found.aborted), Spans(undecided)
 
 
 def place_of(setting: CompactionSetting, work: CompactionWork, attempt: int, leader_epoch: int) -> SnapshotPlace:

@@ -22,9 +22,9 @@ from logkeep_engine.compaction.partition import (
     CompactionWork,
     Parts,
     SectionPass,
-    aborted_of,
     place_of,
     time_of,
+    transactions_of,
 )
 from logkeep_engine.contract.values import MAX_SEGMENT_BYTES
 from logkeep_engine.errors import BatchTooLarge
@@ -198,9 +198,16 @@ def _places(blocks: Sequence[bytes], first: int, below: int) -> list[tuple[int, 
 
 def _compactor(setting: CompactionSetting, work: KeyRange, on_keys: OnKeys | None = None) -> Compactor:
     whole = work.whole
-    aborted = aborted_of(setting, whole) if any(entry.transactional for entry in work.entries) else Spans()
-    horizon = setting.now + whole.delete_retention
-    return Compactor(now=setting.now, horizon=horizon, aborted=aborted, shared=work.secret, on_keys=on_keys)
+    has_some = any(entry.transactional for entry in work.entries)
+    aborted, undecided = transactions_of(setting, whole) if has_some else (Spans(), Spans())
+    return Compactor(
+        now=setting.now,
+        horizon=setting.now + whole.delete_retention,
+        aborted=aborted,
+        undecided=undecided,
+        shared=work.secret,
+        on_keys=on_keys,
+    )
 
 
 def _attempt(context: TaskContext) -> int:

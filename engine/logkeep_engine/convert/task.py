@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 
-from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry
+from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry, SnapshotFiles
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt
 from logkeep_engine.archive.reading.partition import NeighbouringReads, open_partition
 from logkeep_engine.archive.writing.log_writer import Packing
@@ -220,12 +220,13 @@ def _untyped(records: Sequence[LogRecord], count: LossCount) -> None:
 
 
 def is_copied(target: FormatName, segment: SourceSegment) -> bool:
-    """Whether the batches of a segment go into the target as they are. Those of a snapshot do not: a transaction has no
-    marker there, and would seem to continue in the log after it. Nor does a slice of a log with transactions, whose
-    markers may lie outside of it."""
+    """Whether the batches of a segment go into the target as they are. Those of a slice of a log with transactions do
+    not: their markers may lie outside of it."""
     if target is not FormatName.KAFKA or not isinstance(segment, SegmentEntry):
         return False
-    return isinstance(segment.files, KafkaFiles) and (segment.uncut is segment or not segment.transactional)
+    return isinstance(segment.files, KafkaFiles | SnapshotFiles) and (
+        segment.uncut is segment or not segment.transactional
+    )
 
 
 class _ChunkProgress:

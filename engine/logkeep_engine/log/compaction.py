@@ -50,6 +50,8 @@ PAIR_BYTES = logkeep_kernel.PAIR_BYTES
 KEY_BUCKETS = logkeep_kernel.KEY_BUCKETS
 """So many shares of all hashes a block is divided into."""
 
+_NO_SPANS = Spans()
+
 OnKeys = Callable[[bytes, bytes], None]
 """Takes a block of keys, and for each bucket where it ends in the block, in keys (`ends_of`)."""
 
@@ -87,7 +89,9 @@ def _block_bytes() -> int:
 
 class Compactor:
     """Compacts one partition. Tombstones whose delete horizon is `now` (ms) or lies before it go; those that have none
-    yet get `horizon`. Records of the transactions `aborted`, control batches and empty batches go.
+    yet get `horizon`. Records of the transactions `aborted`, control batches and empty batches go. Batches of the
+    transactions `undecided`, whose markers lie at later offsets, stay as they are, and what they would replace stays
+    too; batches of others are of no transaction any more.
 
     With a `shared` secret it is one of several: it has a range of the partition, and `on_keys` takes blocks of keys.
     """
@@ -98,6 +102,7 @@ class Compactor:
         now: int,
         horizon: int,
         aborted: Spans,
+        undecided: Spans = _NO_SPANS,
         map_bytes: int | None = None,
         shared: KeySecret | None = None,
         on_keys: OnKeys | None = None,
@@ -112,6 +117,7 @@ class Compactor:
             now=now,
             horizon=horizon,
             aborted=aborted.rows(),
+            open=undecided.rows(),
             spills=shared is not None,
         )
 
@@ -190,7 +196,7 @@ class Compactor:
 
     @property
     def tombstones(self) -> int:
-        """Tombstones among them."""
+        """Tombstones among them, without those of `undecided` transactions."""
         return self._compaction.counts[1]
 
     def _passed(self, stretch: memoryview, work: Callable[[memoryview, int], tuple[int, str]], at: int = 0) -> int:

@@ -15,9 +15,9 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
-from logkeep_engine.archive.reading.partition import facts_in, open_damaged, open_partition
+from logkeep_engine.archive.reading.partition import facts_in, is_hole, open_behind, open_damaged, open_partition
 from logkeep_engine.log.batch import Stretch
-from logkeep_engine.log.transactions import TRANSACTIONAL, Ending, Span, TransactionFollower
+from logkeep_engine.log.transactions import TRANSACTIONAL, Span, TransactionFollower
 from logkeep_engine.restore.clip import Clip
 from logkeep_engine.storage import Storage
 
@@ -67,11 +67,11 @@ def _open_at(partition: ArchivedPartition, end: int) -> list[Span]:
     *_, begun = ({}, *_open_behind(partition, whole))
     last = whole[-1].next_offset if whole else 0
     for entry in entries[len(whole) :]:
-        if whole and _is_hole(last, entry.base_offset, partition.kept):
+        if whole and is_hole(last, entry.base_offset, partition.kept):
             begun = {}
         _follow(partition, entry, end, begun)
         last = entry.next_offset
-    if entries and _is_hole(last, end, partition.kept):
+    if entries and is_hole(last, end, partition.kept):
         begun = {}
     return [(producer_id, first, end - 1) for producer_id, first in begun.items()]
 
@@ -90,26 +90,11 @@ def _open_behind(partition: ArchivedPartition, entries: Sequence[SegmentEntry]) 
     last: int | None = None
     with ThreadPoolExecutor(_READERS, thread_name_prefix="logkeep-txn") as pool:
         for entry, found in zip(entries, pool.map(facts, entries), strict=True):
-            if last is not None and _is_hole(last, entry.base_offset, partition.kept):
+            if last is not None and is_hole(last, entry.base_offset, partition.kept):
                 begun = {}  # the markers lie there
-            begun = _behind(begun, found)
+            begun = open_behind(begun, found)
             last = entry.next_offset
             yield begun
-
-
-def _behind(begun: dict[int, int], facts: SegmentTransactions) -> dict[int, int]:
-    """The open transactions behind a segment, from those before it."""
-    ended = {known.part.producer_id: known.part for known in facts.parts}  # the last part of each decides
-    left = {producer: first for producer, first in begun.items() if producer not in ended and not facts.holed}
-    for producer_id, part in ended.items():
-        if part.ending is Ending.OPEN:
-            first = begun.get(producer_id)
-            left[producer_id] = first if part.begun and first is not None else part.first
-    return left
-
-
-def _is_hole(start: int, end: int, kept: Sequence[Range]) -> bool:
-    return start < end and not any(low <= start and end <= high for low, high in kept)
 
 
 def _follow(partition: ArchivedPartition, entry: SegmentEntry, end: int, begun: dict[int, int]) -> None:
@@ -185,7 +170,7 @@ def _times_of(partition: ArchivedPartition, clip: Clip) -> Straddling:
     entries = [entry for entry in partition.entries if entry.transactional]
     last = -1
     for at in _segments_across(partition, entries, clip):
-        if at > last + 1 or (at and _is_hole(entries[at - 1].next_offset, entries[at].base_offset, partition.kept)):
+        if at > last + 1 or (at and is_hole(entries[at - 1].next_offset, entries[at].base_offset, partition.kept)):
             follower.end()
         last = at
         for stretch in _stretches(partition, (entries[at],)):

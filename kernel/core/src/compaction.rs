@@ -4,6 +4,9 @@
 //! of the dirty section do not fit into the offset map, a pass goes on with half of them, and each share that is left
 //! over needs a pass of its own. Then the clean section is noted in each pass, too.
 //!
+//! A batch that is copied is of no transaction any more, unless its transaction has not ended: whether that one is
+//! committed at a later offset is for the log behind to say.
+//!
 //! Source of facts: apache/kafka `Cleaner.java`, `MemoryRecords.java` (`filterTo`), KIP-534 for the delete horizon.
 
 use crate::compression::{Codec, Compressor, Decompressor, Problem};
@@ -51,6 +54,8 @@ pub struct Plan {
     pub horizon: i64,
     /// The aborted transactions, whose records go.
     pub aborted: Spans,
+    /// The transactions that have not ended, whose batches stay as they are and replace nothing.
+    pub open: Spans,
     /// One of several that share the secret compacts a part of the partition: keys for which the map has no room are
     /// handed out as pairs.
     pub spills: bool,
@@ -375,8 +380,18 @@ impl Compaction {
         }
     }
 
+    /// Whether the batch is of a transaction that has not ended.
+    #[inline]
+    fn is_open(&self, header: &Header) -> bool {
+        header.attributes & TRANSACTIONAL != 0 && holds(&self.plan.open, header)
+    }
+
     fn note_batch(&mut self, section: Section, header: &Header, batch: &[u8]) -> Result<(), Stop> {
         if self.is_unseen(header) {
+            return Ok(());
+        }
+        if self.is_open(header) {
+            self.number[section as usize] += header.record_count as u64;
             return Ok(());
         }
         self.unpack(header, batch)?;
@@ -449,7 +464,11 @@ impl Compaction {
         let tombstones = self.tombstones[section as usize].count(first, behind);
         let settled = tombstones == 0 || header.attributes & DELETE_HORIZON != 0 && !self.is_past(header);
         if dead == 0 && settled {
-            pieces.keep(at, at + batch.len());
+            if header.attributes & TRANSACTIONAL == 0 || self.is_open(header) {
+                pieces.keep(at, at + batch.len());
+            } else {
+                append_plain(header, batch, pieces.out());
+            }
             self.counts.whole += 1;
             self.counts.records += header.record_count as u64;
             self.counts.tombstones += tombstones;
@@ -548,8 +567,8 @@ impl Compaction {
         let start = out.len();
         out.resize(start + HEADER_SIZE, 0);
         self.compressor.append(codec, &self.body, out);
-        let bits = header.attributes & !(CODEC | DELETE_HORIZON);
-        let mut made = Header {
+        let bits = header.attributes & !(CODEC | DELETE_HORIZON | TRANSACTIONAL);
+        let made = Header {
             batch_length: i32::try_from(out.len() - start - LOG_OVERHEAD).map_err(|_| Odd)?,
             crc: 0,
             attributes: bits | codec as i16 | if tombstones { DELETE_HORIZON } else { 0 },
@@ -558,12 +577,24 @@ impl Compaction {
             record_count: i32::try_from(self.kept.len()).map_err(|_| Odd)?,
             ..*header
         };
-        let batch = &mut out[start..];
-        batch[..HEADER_SIZE].copy_from_slice(&made.bytes());
-        made.crc = checksum(batch);
-        batch[..HEADER_SIZE].copy_from_slice(&made.bytes());
+        seal(made, &mut out[start..]);
         Ok(())
     }
+}
+
+/// Appends a batch whose transaction was committed: no marker follows it, so it is one of no transaction from here on.
+fn append_plain(header: &Header, batch: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    out.extend_from_slice(batch);
+    let claimed = Header::read(batch).unwrap_or(*header); // with the times that it has
+    seal(Header { attributes: header.attributes & !TRANSACTIONAL, ..claimed }, &mut out[start..]);
+}
+
+/// Writes the header of a batch, with the checksum that belongs to it.
+fn seal(mut header: Header, batch: &mut [u8]) {
+    batch[..HEADER_SIZE].copy_from_slice(&header.bytes());
+    header.crc = checksum(batch);
+    batch[..HEADER_SIZE].copy_from_slice(&header.bytes());
 }
 
 /// The packed records of a batch that was unpacked last: they lie where they were, if they were not compressed.

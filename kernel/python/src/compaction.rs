@@ -17,7 +17,8 @@ struct Compaction(compaction::Compaction);
 #[pymethods]
 impl Compaction {
     #[new]
-    #[pyo3(signature = (*, secret, map_bytes, unpacked, now, horizon, aborted, spills))]
+    #[pyo3(signature = (*, secret, map_bytes, unpacked, now, horizon, aborted, open, spills))]
+    #[allow(clippy::too_many_arguments)]
     fn new(
         secret: (u64, u64),
         map_bytes: usize,
@@ -25,9 +26,11 @@ impl Compaction {
         now: i64,
         horizon: i64,
         aborted: Vec<Transaction>,
+        open: Vec<Transaction>,
         spills: bool,
     ) -> Self {
-        let plan = Plan { secret, map_bytes, unpacked, now, horizon, aborted: spans(aborted), spills };
+        let (aborted, open) = (spans(aborted), spans(open));
+        let plan = Plan { secret, map_bytes, unpacked, now, horizon, aborted, open, spills };
         let compaction = compaction::Compaction::new(plan);
         large_pages::want(compaction.map_memory());
         Compaction(compaction)

@@ -4,45 +4,64 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch
-from logkeep_engine.log.batch import BatchHeader, parse_header, walk_checked
+from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, parse_header, walk_checked
 from logkeep_engine.log.compaction import Compactor
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.memory import unpacked_most
 from logkeep_engine.log.records import Record, decode, encode, sealed
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.log.transactions import Spans
+from logkeep_engine.log.transactions import TRANSACTIONAL, Spans
 from tests.examples import scaled
 from tests.unit.log.batches import NOON, marker, with_header
 from tests.unit.log.hostile import peak_of
 
 DAY = 86_400_000
 HORIZON = 0x40
+NONE = Spans()
 SEVERAL = 1 << 11  # bytes of an offset map that has few of the keys
 
 
 @dataclass(frozen=True)
 class Log:
-    """A log of batches, and its aborted transactions."""
+    """A log of batches, its aborted transactions, and those without a marker: producer id, first and last offset."""
 
     batches: tuple[bytes, ...]
-    aborted: tuple[tuple[int, int, int], ...] = ()  # producer id, first and last offset
+    aborted: tuple[tuple[int, int, int], ...] = ()
+    undecided: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def spans(self) -> Spans:
         return Spans.of([AbortedTxn(producer, first, last, last) for producer, first, last in self.aborted])
 
+    @property
+    def open(self) -> Spans:
+        return Spans(self.undecided)
+
 
 def compacted(
-    clean: Sequence[bytes], dirty: Sequence[bytes], *, now: int, spans: Spans | None = None, map_bytes: int = 1 << 20
+    clean: Sequence[bytes],
+    dirty: Sequence[bytes],
+    *,
+    now: int,
+    spans: Spans | None = None,
+    undecided: Spans | None = None,
+    map_bytes: int = 1 << 20,
 ) -> tuple[list[bytes], Compactor]:
     """The batches that are left of both sections."""
-    compactor = Compactor(now=now, horizon=now + DAY, aborted=spans or Spans(), map_bytes=map_bytes)
+    compactor = Compactor(
+        now=now,
+        horizon=now + DAY,
+        aborted=spans or Spans(),
+        undecided=undecided or Spans(),
+        map_bytes=map_bytes,
+    )
     while compactor.begin():
         for stretch in stretches(dirty):
             compactor.note(True, stretch)
@@ -68,7 +87,7 @@ def split(log: bytes) -> list[bytes]:
 
 
 def expected(
-    clean: Iterable[bytes], dirty: Iterable[bytes], *, now: int, spans: Spans
+    clean: Iterable[bytes], dirty: Iterable[bytes], *, now: int, spans: Spans, undecided: Spans
 ) -> list[tuple[BatchHeader, list[Record]]]:
     """The header and the surviving records of each batch that has any, by a dict of the keys."""
     seen = [
@@ -77,7 +96,9 @@ def expected(
         if not (header := parse_header(batch)).is_control and header not in spans
     ]
     last: dict[bytes, tuple[int, int]] = {}
-    for _, records, position in seen:
+    for header, records, position in seen:
+        if header in undecided:
+            continue
         last |= {record.key: (position, record.offset) for record in records if record.key is not None}
     left = []
     for header, records, position in seen:
@@ -86,6 +107,7 @@ def expected(
             record
             for record in records
             if record.key is None
+            or header in undecided
             or (last[record.key] == (position, record.offset) and not (past and record.value is None))
         ]
         if some:
@@ -93,9 +115,18 @@ def expected(
     return left
 
 
-def check(clean: Sequence[bytes], dirty: Sequence[bytes], left: Sequence[bytes], *, now: int, spans: Spans) -> None:
-    """Batches `left` are what the oracle says, and what lost nothing has its bytes."""
-    plain = expected(clean, dirty, now=now, spans=spans)
+def check(
+    clean: Sequence[bytes],
+    dirty: Sequence[bytes],
+    left: Sequence[bytes],
+    *,
+    now: int,
+    spans: Spans,
+    undecided: Spans = NONE,
+) -> None:
+    """Batches `left` are what the oracle says. What lost nothing has its bytes, but for the bit of a transaction that
+    has ended."""
+    plain = expected(clean, dirty, now=now, spans=spans, undecided=undecided)
     assert [decode(batch) for batch in left] == [records for _, records in plain]
     sources = {parse_header(batch): batch for batch in (*clean, *dirty)}
     for batch, (source, records) in zip(left, plain, strict=True):
@@ -104,14 +135,18 @@ def check(clean: Sequence[bytes], dirty: Sequence[bytes], left: Sequence[bytes],
         if source.magic < 2:
             assert (header.magic, header.base_offset, header.codec) == (2, source.base_offset, source.codec)
         else:
-            settled = not tombstones or source.has_delete_horizon
-            assert (batch == sources[source]) is (len(records) == source.record_count and settled)
+            settled = not tombstones or source.has_delete_horizon or source in undecided
+            bits = source.attributes & ~(0 if source in undecided else TRANSACTIONAL)
+            same = sources[source]
+            if bits != source.attributes:
+                same = sealed(same[HEADER_SIZE:], source._replace(attributes=bits))
+            assert (batch == same) is (len(records) == source.record_count and settled)
             changed = {"batch_length", "crc", "attributes", "base_timestamp", "max_timestamp", "record_count"}
             for name in set(BatchHeader._fields) - changed:
                 assert getattr(header, name) == getattr(source, name), name
-            assert header.attributes | HORIZON == source.attributes | HORIZON
+            assert header.attributes | HORIZON == bits | HORIZON
         assert header.max_timestamp >= max(record.timestamp for record in records)
-        if tombstones:
+        if tombstones and source not in undecided:
             assert header.has_delete_horizon
             assert header.base_timestamp == (source.base_timestamp if source.has_delete_horizon else now + DAY)
 
@@ -134,14 +169,17 @@ record = st.tuples(st.integers(1, 3), st.integers(-5000, 5000), keys, values, he
 
 @st.composite
 def logs(draw: st.DrawFn) -> Log:
-    """Batches of every codec and kind, with gaps between and in them, and transactions that were aborted."""
-    offset, batches, aborted = draw(st.integers(0, 1000)), [], []
+    """Batches of every codec and kind, with gaps between and in them, and transactions that were aborted or are
+    open."""
+    offset, batches, aborted, undecided = draw(st.integers(0, 1000)), [], [], []
     for number in range(draw(st.integers(1, 9))):
         first, rows = offset, []
         for gap, time, key, value, extra in draw(st.lists(record, min_size=1, max_size=8)):
             offset += gap
             rows.append(Record(offset, NOON + time, key, value, extra))
-        kind = draw(st.sampled_from(["plain", "plain", "append", "horizon", "past", "txn", "abort", "empty", "old"]))
+        kind = draw(
+            st.sampled_from(["plain", "plain", "append", "horizon", "past", "txn", "abort", "open", "empty", "old"])
+        )
         made = encode(
             rows,
             codec=draw(st.sampled_from(Codec)),
@@ -149,7 +187,7 @@ def logs(draw: st.DrawFn) -> Log:
             producer_id=number,
             producer_epoch=3,
             base_sequence=first,
-            transactional=kind in ("txn", "abort"),
+            transactional=kind in ("txn", "abort", "open"),
             leader_epoch=number,
         )
         attributes = parse_header(made).attributes
@@ -162,6 +200,8 @@ def logs(draw: st.DrawFn) -> Log:
                 made = with_header(made, producer_id=number, attributes=attributes | HORIZON, **times)
             case "abort":
                 aborted.append((number, first, offset))
+            case "open":
+                undecided.append((number, first, 1 << 40))
             case "empty":
                 made = sealed(b"", parse_header(made)._replace(record_count=0, attributes=0))
             case "old":
@@ -171,16 +211,17 @@ def logs(draw: st.DrawFn) -> Log:
             offset += 1
             batches.append(marker(offset, number, commit=kind == "txn"))
         offset += draw(st.integers(1, 3))
-    return Log(tuple(batches), tuple(aborted))
+    return Log(tuple(batches), tuple(aborted), tuple(undecided))
 
 
 @settings(max_examples=scaled(400, light=50))
 @given(logs(), st.sampled_from([SEVERAL, 1 << 20]))
 def test_of_each_key_the_last_record_is_left(log: Log, map_bytes: int) -> None:
-    left, compactor = compacted((), log.batches, now=NOON, spans=log.spans, map_bytes=map_bytes)
-    check((), log.batches, left, now=NOON, spans=log.spans)
-    found = [record for batch in left for record in decode(batch)]
-    assert compactor.records == len(found)
+    known: dict[str, Any] = {"spans": log.spans, "undecided": log.open}
+    left, compactor = compacted((), log.batches, now=NOON, **known, map_bytes=map_bytes)
+    check((), log.batches, left, now=NOON, **known)
+    assert compactor.records == sum(len(decode(batch)) for batch in left)
+    found = [record for batch in left if parse_header(batch) not in log.open for record in decode(batch)]
     assert compactor.tombstones == sum(record.key is not None and record.value is None for record in found)
 
 
@@ -191,10 +232,11 @@ def test_what_was_compacted_before_loses_the_keys_that_came_again(
 ) -> None:
     cut = data.draw(st.integers(0, len(log.batches)))
     clean, _ = compacted((), log.batches[:cut], now=NOON, spans=log.spans)
+    known: dict[str, Any] = {"spans": log.spans, "undecided": log.open}
     dirty, now = log.batches[cut:], NOON + days * DAY
-    left, _ = compacted(clean, dirty, now=now, spans=log.spans, map_bytes=map_bytes)
-    check(clean, dirty, left, now=now, spans=log.spans)
-    again, _ = compacted(left, (), now=now, spans=log.spans)
+    left, _ = compacted(clean, dirty, now=now, **known, map_bytes=map_bytes)
+    check(clean, dirty, left, now=now, **known)
+    again, _ = compacted(left, (), now=now, **known)
     assert again == left
 
 

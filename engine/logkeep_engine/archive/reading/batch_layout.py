@@ -54,17 +54,8 @@ class BatchLayout:
         self, storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
     ) -> SegmentTransactions:
         """The `.txnparts` object says them, or the log and its index do."""
-        if not entry.transactional:
-            return SegmentTransactions.without(entry)
-        found = known_parts(storage, topic, entry)
-        if found is not None:
-            return found
-        if on_damage is not None:
-            return _what_is_left_of_transactions(storage, topic, entry, on_damage)
-        follower = SegmentFollower(entry.base_offset, entry.epoch)
-        for stretch, headers in read_segment(storage, topic, entry):
-            follower.note(stretch, headers)
-        return follower.finish(entry.next_offset, read_index(storage, topic, entry, None))
+        found = known_parts(storage, topic, entry) if entry.transactional else None
+        return transactions_of(storage, topic, entry, on_damage) if found is None else found
 
     def transaction_index(
         self, storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
@@ -95,6 +86,20 @@ def first_in(storage: Storage, topic: str, entry: SegmentEntry, stretches: Itera
                     if at < len(records):
                         return records[at].offset
     return None
+
+
+def transactions_of(
+    storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
+) -> SegmentTransactions:
+    """Follow the transactions of a segment from its batches. Damage as with `LayoutReader.transactions`."""
+    if not entry.transactional:
+        return SegmentTransactions.without(entry)
+    if on_damage is not None:
+        return _what_is_left_of_transactions(storage, topic, entry, on_damage)
+    follower = SegmentFollower(entry.base_offset, entry.epoch)
+    for stretch, headers in read_segment(storage, topic, entry):
+        follower.note(stretch, headers)
+    return follower.finish(entry.next_offset, read_index(storage, topic, entry, None))
 
 
 def _what_is_left_of_transactions(

@@ -39,7 +39,7 @@ from logkeep_engine.archive.reading.outcomes import (
 )
 from logkeep_engine.archive.reading.parts import fetched_epoch, read_parts
 from logkeep_engine.archive.reading.record_reader import RecordFormat, RecordObject, RecordReading
-from logkeep_engine.archive.reading.transactions import TransactionOutcomes
+from logkeep_engine.archive.reading.transactions import TransactionOutcomes, is_hole, open_behind
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.formats.records import RecordBlock
 from logkeep_engine.log.batch import BatchHeader, Stretch
@@ -58,9 +58,11 @@ __all__ = [
     "fetched_epoch",
     "first_since",
     "is_batched",
+    "is_hole",
     "is_indexed",
     "left_at",
     "log_bytes",
+    "open_behind",
     "open_damaged",
     "open_partition",
     "placed_records",

@@ -1,15 +1,15 @@
 """Parts of snapshots behind the door. They hold batches as segments of Kafka's layout do, and `segments` passes over
 the header and the footer of a snapshot.
 
-A snapshot has no markers, and no record of a transaction that was aborted. Batches of others keep their producers and
-say so, as everywhere in Kafka.
+A snapshot has no markers, and no record of a transaction that was aborted. Batches say that they are of a transaction
+only where its marker lies at the end of the snapshot or after it: the log behind has the rest of it.
 """
 
 from __future__ import annotations
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
-from logkeep_engine.archive.reading.batch_layout import BatchLayout
+from logkeep_engine.archive.reading.batch_layout import BatchLayout, transactions_of
 from logkeep_engine.archive.reading.damage import OnDamage
 from logkeep_engine.storage import Storage
 
@@ -20,5 +20,5 @@ class SnapshotLayout(BatchLayout):
     def transactions(
         self, storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
     ) -> SegmentTransactions:
-        """None: all of them were committed."""
-        return SegmentTransactions.without(entry)
+        """The transactions that are open where the snapshot ends. No object beside a part says so, its batches do."""
+        return transactions_of(storage, topic, entry, on_damage)

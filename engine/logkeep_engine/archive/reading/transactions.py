@@ -16,8 +16,8 @@ long as a batch of its transaction. So missing offsets matter only between segme
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from logkeep_engine.archive.catalog.segment_transactions import UNKNOWN, KnownPart, SegmentTransactions
 from logkeep_engine.archive.ranges import Range
@@ -48,13 +48,15 @@ class MarkerDisagreement:
 @dataclass(frozen=True, slots=True)
 class TransactionOutcomes:
     """Facts that the indexes of a partition do not say. `added` transactions were aborted. `dropped` ones were not,
-    although an index names them. It is unknown whether `undecided` ones were.
+    although an index names them. It is unknown whether `undecided` ones were. `open` ones have begun at these offsets
+    and have no marker below the end, by producer id.
     """
 
     added: tuple[AbortedTxn, ...] = ()
     dropped: tuple[AbortedTxn, ...] = ()
     undecided: tuple[AbortedTxn, ...] = ()
     disagreements: tuple[MarkerDisagreement, ...] = ()
+    open: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def indexes_suffice(self) -> bool:
@@ -76,20 +78,36 @@ def fold(segments: Iterable[SegmentTransactions], kept: Sequence[Range]) -> Tran
     """Join what the segments of a partition say, in the order of their offsets. `kept` are the ranges of offsets that
     they stand for: between two of them records may be missing, inside of one only what compaction has removed."""
     joined = _Fold()
+    begun: dict[int, int] = {}
     at: int | None = None
     for segment in segments:
         if at is not None and at < segment.base_offset:
-            if not _is_within(at, segment.base_offset, kept):
+            if is_hole(at, segment.base_offset, kept):
                 joined.hole()
+                begun = {}
             joined.missing()
         joined.add(segment)
+        begun = open_behind(begun, segment)
         at = segment.next_offset
     joined.hole()
-    return joined.outcomes()
+    return replace(joined.outcomes(), open=begun)
 
 
-def _is_within(start: int, end: int, ranges: Sequence[Range]) -> bool:
-    return any(low <= start and end <= high for low, high in ranges)
+def is_hole(start: int, end: int, kept: Sequence[Range]) -> bool:
+    """Tell whether records may be missing at offsets [start, end), and markers."""
+    return start < end and not any(low <= start and end <= high for low, high in kept)
+
+
+def open_behind(begun: Mapping[int, int], facts: SegmentTransactions) -> dict[int, int]:
+    """Return the transactions that are open behind a segment, from those before it: the offset at which each begins,
+    by producer id."""
+    ended = {known.part.producer_id: known.part for known in facts.parts}  # the last part of each decides
+    left = {producer: first for producer, first in begun.items() if producer not in ended and not facts.holed}
+    for producer_id, part in ended.items():
+        if part.ending is Ending.OPEN:
+            first = begun.get(producer_id)
+            left[producer_id] = first if part.begun and first is not None else part.first
+    return left
 
 
 @dataclass(slots=True)
