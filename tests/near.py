@@ -83,6 +83,7 @@ PACKAGES: Mapping[str, Near] = {
                 "dry_run",
                 "follower_reads",
                 "gaps",
+                "holes",
                 "hostile_batches",
                 "old_brokers",
                 "reconcile",

@@ -24,7 +24,6 @@ from logkeep_engine.backup.task import BackupTask, PieceDone, archive_pieces
 from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.names import ENV_ERASURES_DIR, ExitCode
 from logkeep_engine.contract.run import Progress, RunRequest, RunResult
-from logkeep_engine.errors import BrokerUnavailable
 from logkeep_engine.kafka import admin
 from logkeep_engine.kafka.connection import Limits, connection_from
 from logkeep_engine.kafka.control import ControlPlane
@@ -295,88 +294,6 @@ def test_run_that_has_lost_records_erases_all_the_same_and_can_go_on(
     kept = [*range(7), *range(8, 100), *range(150, 300)]
     assert [record.offset for record in backups.records(unique)] == kept
     assert backups.faults() == []
-
-
-@dataclass
-class WithoutChunk(Runner):
-    """The task of the chunk that begins at offset `start` never comes to its end, all others do."""
-
-    runner: TaskRunner
-    start: int
-
-    def perform(self, job: Job) -> None:
-        others = [
-            task._replace(pieces=tuple(piece for piece in task.pieces if piece.start != self.start))
-            for task in job.work
-        ]
-        replace(job, work=[task for task in others if task.pieces]).on(self.runner)
-        raise BrokerUnavailable("The broker of one chunk is gone.", hint="It may pass.")
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize(("hole", "format_name"), examples.covered([0, 1000, 2000], ["Kafka", "Records"]))
-def test_chunk_that_failed_is_archived_by_the_next_run(
-    backups: Backups, topics: Topics, unique: str, monkeypatch: pytest.MonkeyPatch, hole: int, format_name: str
-) -> None:
-    monkeypatch.setattr(making, "CHUNK_BYTES", 100 << 10)
-    topics.create(unique)
-    topics.produce(unique, numbers(3000))
-    backups.wrap = lambda runner: WithoutChunk(runner, hole)
-    assert backups.run(unique, format=format_name).outcome == "Failed"
-    assert backups.state().runs.popitem()[1].records == 2000
-    told = [fault for fault in backups.faults() if "neither archived nor recorded as lost" in fault]
-    assert len(told) == (hole != 2000), "what is missing at the end is not known to be missing"
-    backups.wrap = lambda runner: runner
-    result = backups.run(unique, format=format_name)
-    assert (result.outcome, result.records, result.loss_total) == ("Succeeded", 1000, 0), result.message
-    ((topic_id, _),) = backups.state().coverage
-    assert backups.state().coverage == {(topic_id, 0): [(0, 3000)]}
-    assert format_name != "Kafka" or backups.log(unique) == topics.log(unique)
-    assert backups.faults() == []
-
-
-@pytest.mark.parametrize(
-    ("batch", "hole", "log_start"),
-    [
-        (100, 0, 500),
-        (100, 1000, 2500),
-        (100, 1000, 3000),
-        (300, 0, 1100),
-        (300, 0, 1500),
-        (300, 1000, 0),
-        (300, 1000, 2050),
-        (300, 1000, 2400),
-    ],
-)
-def test_hole_that_retention_has_reached_is_recorded_as_lost(
-    backups: Backups,
-    topics: Topics,
-    unique: str,
-    monkeypatch: pytest.MonkeyPatch,
-    batch: int,
-    hole: int,
-    log_start: int,
-) -> None:
-    monkeypatch.setattr(making, "CHUNK_BYTES", 100 << 10)
-    topics.create(unique)
-    topics.produce(unique, numbers(3000), batch=batch)
-    backups.wrap = lambda runner: WithoutChunk(runner, hole)
-    assert backups.run(unique).outcome == "Failed"
-    # A batch across a bound, [900, 1200) or [1800, 2100), is all of the chunk in which it begins.
-    start, end = (-(-bound // batch) * batch for bound in (hole, hole + 1000))
-    (told,) = backups.faults()
-    assert f"offsets [{start}, {end}) are neither archived nor recorded as lost" in told
-    backups.wrap = lambda runner: runner
-    topics.delete_records(unique, log_start)
-    result = backups.run(unique, onDataLoss="Record")
-    assert result.outcome == "Succeeded", result.message
-    lost = range(start, min(log_start, end))
-    assert [(fact.start, fact.end) for fact in result.loss] == ([(lost.start, lost.stop)] if lost else [])
-    assert [record.offset for record in backups.records(unique)] == [at for at in range(3000) if at not in lost]
-    assert lost or backups.log(unique) == topics.log(unique)
-    assert backups.faults() == []
-    again = backups.run(unique)
-    assert (again.outcome, again.records, again.loss_total) == ("Succeeded", 0, 0)
 
 
 @dataclass
