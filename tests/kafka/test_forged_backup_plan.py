@@ -72,9 +72,23 @@ def archived(backups: Backups) -> dict[str, int]:
             "not a plan of a backup: topics is 7",
             "StateAltered",
         ),
+        (
+            2,
+            lambda plan, _: plan | {"gaps": [["AAAAAAAAAAAAAAAAAAAAAQ", 0, 0, 10, "deleted"]]},
+            "it calls records of topic id AAAAAAAAAAAAAAAAAAAAAQ lost, which the archive does not know",
+            "StateAltered",
+        ),
         (2, lambda plan, _: plan | {"runId": "other"}, "it is the plan of run other", "StateAltered"),
     ],
-    ids=["nothing to do", "another topic", "another topic later", "another topic's id", "no plan", "another run's"],
+    ids=[
+        "nothing to do",
+        "another topic",
+        "another topic later",
+        "another topic's id",
+        "no plan",
+        "a topic that nobody knows",
+        "another run's",
+    ],
 )
 def test_a_plan_that_somebody_has_put_there_is_not_done(
     backups: Backups,

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from logkeep_engine.backup import making
+from logkeep_engine.backup.plan import REASON_DELETED, REASON_RECREATED, REASON_RETENTION
+from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.errors import BrokerUnavailable
 from logkeep_engine.tasks import TaskRunner
 from tests import examples
@@ -92,3 +94,44 @@ def test_hole_that_retention_has_reached_is_recorded_as_lost(
     assert backups.faults() == []
     again = backups.run(unique)
     assert (again.outcome, again.records, again.loss_total) == ("Succeeded", 0, 0)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_hole_of_a_topic_that_was_deleted_is_recorded_as_lost(
+    backups: Backups, topics: Topics, unique: str, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    """Another incarnation may have a hole at the same offsets."""
+    monkeypatch.setattr(making, "CHUNK_BYTES", 100 << 10)
+    chosen, other = f"{unique}.*", f"{unique}-other"
+    topics.create(other)
+    topics.create(unique)
+    topics.produce(unique, numbers(3000))
+    backups.wrap = lambda runner: WithoutChunk(runner, 1000)
+    assert backups.run(chosen).outcome == "Failed"
+    topics.delete(unique)
+    lost = [(1000, 2000, REASON_DELETED)]
+    if again:
+        topics.create(unique)
+        topics.produce(unique, numbers(3000))
+        assert backups.run(chosen).outcome == "Failed"
+        topics.delete_records(unique, 1500)
+        lost = [(1000, 1500, REASON_RETENTION), (1000, 2000, REASON_RECREATED)]
+    backups.wrap = lambda runner: runner
+    planned = backups.run(chosen, onDataLoss="Fail", dryRun=True).dry_run
+    assert planned is not None
+    assert [refusal.code for refusal in planned.refusals] == ["DataLoss"]
+    for _ in range(2):  # each run finds it until one records it
+        result = backups.run(chosen, onDataLoss="Fail")
+        assert (result.exit_code, result.error_code) == (int(ExitCode.DATA_LOSS), "DataLoss"), result.message
+        assert sorted((fact.start, fact.end, fact.reason) for fact in result.loss) == lost
+        assert f"topic {unique!r} partition 0 offsets [1000, " in result.message
+        assert result.archive is not None
+        behind = {topic.topic: topic.offsets for topic in result.archive.recovery.behind}
+        assert behind == ({unique: 500} if again else {}), "nothing of a topic that was deleted is waited for"
+    told = "\n".join(backups.faults())
+    assert all(f"offsets [{start}, {end}) are neither archived nor recorded" in told for start, end, _ in lost), told
+    result = backups.run(chosen, onDataLoss="Record")
+    assert (result.outcome, result.loss_offsets) == ("Succeeded", sum(end - start for start, end, _ in lost))
+    assert backups.faults() == []
+    result = backups.run(chosen, onDataLoss="Fail")
+    assert (result.outcome, result.loss_total) == ("Succeeded", 0), result.message

@@ -626,6 +626,17 @@ ERASED_TOMBSTONE = history(
     Erase("b"),
 )
 
+# What a killed run has left out of a topic is lost once that was deleted, and counts so: nothing else is damaged.
+HOLE_OF_A_DELETED_TOPIC = history(
+    Settings(),
+    Write(),
+    Backup(),
+    Write(),
+    Write(),
+    Backup(pieces=2, backwards=True, dies=4),
+    Recreate(),
+    Backup(),
+)
 # What was erased of a branch is no erased record of the log that has its offsets now.
 ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), Erase(), CutOff(), Write(), Backup())
 
@@ -704,6 +715,7 @@ ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), 
         pytest.param(TAKEN_BEHIND_A_GENERATION, id="taken_behind_a_generation"),
         pytest.param(REPLACED_AND_TOO_MUCH, id="replaced_and_too_much"),
         pytest.param(ERASED_TOMBSTONE, id="erased_tombstone"),
+        pytest.param(HOLE_OF_A_DELETED_TOPIC, id="hole_of_a_deleted_topic"),
         pytest.param(ERASED_THEN_CUT_OFF, id="erased_then_cut_off"),
     ],
 )

@@ -55,6 +55,7 @@ from logkeep_engine.backup.generations import (
     to_read,
     whole_generations,
 )
+from logkeep_engine.backup.making import gaps_of_deleted
 from logkeep_engine.backup.merging import merge_segments
 from logkeep_engine.backup.snapshots import make_snapshots
 from logkeep_engine.contract.retention import RetentionHold
@@ -307,6 +308,11 @@ class World:
 
     def _archive(self, writer: Writer, asked: Any, pending: list[tuple[Key, int, int]]) -> None:
         writer.commit(topics=[topic.seen() for topic in self.topics])
+        there = {topic.topic_id for topic in self.topics}
+        deleted = [topic for topic in writer.state.topics.values() if topic.topic_id not in there]
+        if gaps := tuple(gaps_of_deleted(writer.state, deleted, {})):
+            self.missed += [((gap.topic_id, gap.partition), gap.start, gap.end) for gap in gaps]
+            writer.commit(receipts=[Receipt(gaps=gaps)])
         for topic, key, log in self.logs():
             self._branch(writer, key)
             again, generation = self._generation(writer, topic, key, log, asked)

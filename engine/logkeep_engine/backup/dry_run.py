@@ -88,7 +88,7 @@ class BackupDryRun(DriverRun):
             known = archive or Archive(storage, ArchiveInfo("", cluster_id, "", "", segments=spec.format))
             planner = BackupPlanner(self._run_id, spec, known, control, connection)
             plan = planner.make(state)
-        self._refuse(plan)
+        self._refuse(plan, state)
         warnings = [
             *planner.told,
             *selection_warnings(plan, spec.topics, state.topics),
@@ -104,9 +104,9 @@ class BackupDryRun(DriverRun):
         report = report.model_copy(update={"retention": planned_retention(state, rules, spec.retention.hold)})
         return replace(begun, warnings=told_warnings(warnings)), report
 
-    def _refuse(self, plan: BackupPlan) -> None:
+    def _refuse(self, plan: BackupPlan, state: ArchiveState) -> None:
         """Note what would make the run fail, at its beginning or when all else is archived."""
-        names = plan.topic_names
+        names = plan.names_with(state)
         if plan.unavailable:
             self._refusals.append(unavailable(plan.unavailable, MAX_LIST))
         forks = [fork for fork in plan.forks if not fork.branch_id]

@@ -36,6 +36,8 @@ def plan_in(data: bytes, name: str, run_id: str, state: ArchiveState) -> BackupP
     check_beginning(state, run_id, plan.begun)
     if first:
         raise before
+    if strange := {gap.topic_id for gap in plan.gaps} - plan.names_with(state).keys():
+        raise _altered(name, f"it calls records of topic id {min(strange)} lost, which the archive does not know")
     return plan
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -17,8 +17,16 @@ from logkeep_engine.archive.catalog.facts import (
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, Fork, LeaderSeen, LogStanding
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range, cut
+from logkeep_engine.archive.reading.beginnings import holes
 from logkeep_engine.backup.generations import GenerationPolicy, to_read
-from logkeep_engine.backup.plan import CHUNK_BYTES, REASON_RETENTION, BackupPlan, Chunk, TopicPartition
+from logkeep_engine.backup.plan import (
+    CHUNK_BYTES,
+    REASON_DELETED,
+    REASON_RETENTION,
+    BackupPlan,
+    Chunk,
+    TopicPartition,
+)
 from logkeep_engine.kafka.topics import PartitionInfo, TopicInfo
 from logkeep_engine.log.cleanup import is_compacted
 
@@ -181,6 +189,16 @@ class _Making:
         branch = next_branch(self._state, key[0]) if keeps else ""
         self.forks.append(Fork(*key, parted, accounted[-1][1], branch))
         return keeps
+
+
+def gaps_of_deleted(
+    state: ArchiveState, topics: Iterable[TopicEntry], beginnings: Mapping[Partition, int]
+) -> Iterator[Gap]:
+    """The holes of topics that were deleted: no run can archive these offsets any more."""
+    for topic in topics:
+        for number in range(topic.partitions):
+            for hole in holes(state, (topic.topic_id, number), beginnings):
+                yield Gap(topic.topic_id, number, *hole, REASON_DELETED)
 
 
 def unheard_of(topic: TopicInfo, state: ArchiveState) -> Iterable[int]:

@@ -42,9 +42,9 @@ MAX_CHUNKS_PER_TASK = 512
 UNKNOWN_RECORD_BYTES = 100  # a guess, where the broker does not tell the size of a log
 
 REASON_RETENTION = "removed from the cluster before it was archived (retention or DeleteRecords)"
-REASON_RECREATED = "the topic was deleted and created again while it was archived"
+REASON_RECREATED = "the topic was deleted and created again before all of it was archived"
 REASON_TRUNCATED = "the log was cut off below these offsets while it was archived (unclean leader election)"
-REASON_DELETED = "the topic was deleted while it was archived"
+REASON_DELETED = "the topic was deleted before all of it was archived"
 
 TopicPartition = tuple[str, int]
 ALL_PARTITIONS = -1
@@ -108,7 +108,8 @@ class GoneTopic:
 class BackupPlan:
     """A run's work. `chunks` are numbered by their place, which is also the number in progress reports.
 
-    `gaps` were found while planning; the first commit notes them, and the `leaders` on whose logs the chunks lie.
+    `gaps` were found while planning; the first commit notes them, and the `leaders` on whose logs the chunks lie. Gaps
+    may be of topics that the archive alone has: they were deleted.
     `forks` are the offsets from which on logs no longer are those of the archive; a partition with a fork has chunks
     only if its old end becomes a branch. `uncompared` partitions have archived offsets, but nothing tells under which
     leaders these were written. `idle` partitions have nothing new. `unavailable` partitions gave no answer; the number
@@ -160,6 +161,10 @@ class BackupPlan:
     def topic_names(self) -> dict[str, str]:
         """Topic id -> name."""
         return {topic.topic_id: topic.name for topic in self.topics}
+
+    def names_with(self, state: ArchiveState) -> dict[str, str]:
+        """Topic id -> name, with the topics that the archive alone has."""
+        return {topic.topic_id: topic.name for topic in (*state.topics.values(), *self.topics)}
 
     def to_json(self) -> bytes:
         """Chunks are rows with the topic as a number: a plan of 100,000 partitions is a few megabytes."""

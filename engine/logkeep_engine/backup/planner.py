@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.cluster_state import LeftOutRow
-from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
+from logkeep_engine.archive.catalog.facts import Gap, Partition, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.plans import backup_plan_files
 from logkeep_engine.archive.reading.beginnings import missing_beginnings
@@ -24,7 +24,7 @@ from logkeep_engine.backup.divergence import Standings, standings_of
 from logkeep_engine.backup.generations import GenerationPolicy
 from logkeep_engine.backup.groups import find_groups, told_of_positions
 from logkeep_engine.backup.held_plan import plan_in, refuse_strange
-from logkeep_engine.backup.making import BrokerAnswers, make_plan, unheard_of
+from logkeep_engine.backup.making import BrokerAnswers, gaps_of_deleted, make_plan, unheard_of
 from logkeep_engine.backup.plan import ALL_PARTITIONS, BackupPlan, GoneTopic, TopicPartition
 from logkeep_engine.backup.remote import cut_remote
 from logkeep_engine.backup.selection import (
@@ -32,6 +32,7 @@ from logkeep_engine.backup.selection import (
     check_incarnations,
     check_names,
     check_topic_ids,
+    deleted_topics,
     select_topics,
     unlisted_topics,
 )
@@ -188,8 +189,10 @@ class BackupPlanner:
             if not changed:
                 # Nobody knows all partitions of a topic that is not listed.
                 whole = {*silent, *(topic.name for topic in unlisted)}
+                there = {topic.topic_id for topic in wanted}
                 return replace(
                     plan,
+                    gaps=(*plan.gaps, *self._gaps_of_deleted(state, there, whole, beginnings)),
                     unavailable=(
                         *(where for where in plan.unavailable if where[0] not in whole),
                         *((name, ALL_PARTITIONS) for name in sorted(whole)),
@@ -277,7 +280,17 @@ class BackupPlanner:
             if topic.name not in again
         ], again
 
-    def _fates(self, topics: Sequence[TopicInfo]) -> Iterator[tuple[str, Fate]]:
+    def _gaps_of_deleted(
+        self, state: ArchiveState, there: Collection[str], silent: Collection[str], beginnings: Mapping[Partition, int]
+    ) -> list[Gap]:
+        """The holes of topics of which all brokers say that they are deleted. `there` are topic ids, `silent` names."""
+        deleted = deleted_topics(state, there, silent, self._spec.topics, also=added_topics(self._spec))
+        gaps = list(gaps_of_deleted(state, deleted, beginnings))
+        holed = {gap.topic_id for gap in gaps}
+        fates = dict(self._fates([topic for topic in deleted if topic.topic_id in holed]))
+        return [gap for gap in gaps if fates[gap.topic_id] in _DELETED]
+
+    def _fates(self, topics: Iterable[TopicInfo | TopicEntry]) -> Iterator[tuple[str, Fate]]:
         """The fates of these topic ids, as all brokers tell them."""
         for topic in topics:
             yield topic.topic_id, self._control.standings({topic.name: topic.topic_id})[topic.name].fate

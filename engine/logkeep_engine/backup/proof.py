@@ -8,10 +8,11 @@ reason that the proof gives. A gap that is not proved is not committed: its piec
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
-from logkeep_engine.archive.catalog.facts import Gap, Receipt
+from logkeep_engine.archive.catalog.facts import Gap, Partition, Receipt
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RECREATED, REASON_RETENTION, REASON_TRUNCATED
 from logkeep_engine.errors import LossNotProved
@@ -41,7 +42,7 @@ class LossBook:
         self._lost: list[Gap] = []
         self._control = control
         self.topics: Mapping[str, str] = {}
-        """Names of the run's topics, by topic id."""
+        """Names of the run's topics, and of those that the archive has, by topic id."""
         self._record = record
 
     def open(self, state: ArchiveState) -> list[Gap]:
@@ -53,7 +54,7 @@ class LossBook:
         ]
 
     def name(self, topic_id: str) -> str:
-        """The name of a topic of this run."""
+        """The name of a topic."""
         return self.topics[topic_id]
 
     def prove(self, gaps: Sequence[Gap]) -> tuple[list[Receipt], list[tuple[Gap, LossNotProved]]]:
@@ -62,18 +63,30 @@ class LossBook:
         """
         if not gaps:
             return [], []
-        wanted = {(self.topics[gap.topic_id], gap.partition): gap.topic_id for gap in gaps}
-        findings = self._control.findings(wanted)
+        findings = self._findings({(gap.topic_id, gap.partition) for gap in gaps})
         lost: list[Gap] = []
         left: list[tuple[Gap, LossNotProved]] = []
         for gap in gaps:
             name = self.topics[gap.topic_id]
-            finding = findings[name, gap.partition]
+            finding = findings[gap.topic_id, gap.partition]
             proof = judge(gap, finding)
             lost += proof.lost
             left += ((part, _not_proved(name, part, finding)) for part in proof.left)
         self._lost += lost
         return [Receipt(gaps=(gap,)) for gap in lost] if self._record else [], left
+
+    def _findings(self, partitions: Collection[Partition]) -> dict[Partition, Finding]:
+        """Ask for the truth about these partitions: of one incarnation of each topic at a time, since questions have
+        names."""
+        incarnations: dict[str, list[str]] = {}
+        for topic_id in {topic_id for topic_id, _ in partitions}:
+            incarnations.setdefault(self.topics[topic_id], []).append(topic_id)
+        found: dict[Partition, Finding] = {}
+        for ids in zip_longest(*incarnations.values()):
+            asked = {(self.topics[key[0]], key[1]): key for key in partitions if key[0] in ids}
+            findings = self._control.findings({where: key[0] for where, key in asked.items()})
+            found |= {key: findings[where] for where, key in asked.items()}
+        return found
 
 
 def judge(gap: Gap, finding: Finding) -> Proof:

@@ -277,7 +277,7 @@ class BackupRun(ArchivingRun):
         archive = writer.archive
         branch_off(writer, plan.branches)
         writer.change_generations(open_changes(writer.state, plan.generations))
-        losses.topics = plan.topic_names
+        losses.topics = plan.names_with(writer.state)
         found, left = losses.prove([gap for gap in open_gaps(plan, writer.state) if not self._left_out(gap)])
         for _, error in left:
             self._fail(error)

@@ -106,6 +106,21 @@ def unlisted_topics(
     ]
 
 
+def deleted_topics(
+    state: ArchiveState, there: Collection[str], silent: Collection[str], wanted: Topics, *, also: frozenset[str]
+) -> list[TopicEntry]:
+    """The topics that a run would archive, and that the archive knows, but not `there` any more, by their ids. Of
+    `silent` names it is unknown which ids there are."""
+    chooser = Chooser(wanted, also)
+    return [
+        topic
+        for topic in state.topics.values()
+        if topic.topic_id not in there
+        and topic.name not in silent
+        and (chooser.chooses(topic.name) or chooser.adds(topic.name))
+    ]
+
+
 def check_topic_ids(topics: Sequence[TopicInfo]) -> None:
     """Raises BrokerRefused for a topic without a topic id: another one of the same name could not be told from it."""
     for topic in topics:

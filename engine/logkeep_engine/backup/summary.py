@@ -16,7 +16,7 @@ def loss_facts(plan: BackupPlan, state: ArchiveState, open_losses: Iterable[Gap]
     """All that a run, in all its attempts, found gone: in the plan, and by its tasks. `open_losses` are the gaps that
     no commit notes.
     """
-    names = plan.topic_names
+    names = plan.names_with(state)
     found = list(open_losses)
     ranges: list[Gap | Chunk] = [*plan.gaps, *(chunk for chunk in plan.chunks if not chunk.generation)]
     for item in ranges:

@@ -190,6 +190,8 @@ def _first_missing(backup: EndedBackup) -> dict[TopicPartition, int]:
     names = backup.plan.topic_names
     found: dict[TopicPartition, int] = {}
     for key, offset in _missing(backup):
+        if key[0] not in names:
+            continue  # what is missing of a topic that was deleted, no run brings
         where = (names[key[0]], key[1])
         found[where] = min(offset, found.get(where, offset))
     return found
