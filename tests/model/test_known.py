@@ -637,6 +637,17 @@ HOLE_OF_A_DELETED_TOPIC = history(
     Recreate(),
     Backup(),
 )
+# What a conversion was to convert may be on a branch since: that is said, and not that retention has taken it.
+CUT_OFF_WHILE_CONVERTED = history(
+    Settings("compact"),
+    Write(),
+    Write(),
+    Backup(pieces=2),
+    Convert(dies=7),
+    CutOff(),
+    Backup(),
+    Convert(),
+)
 # What was erased of a branch is no erased record of the log that has its offsets now.
 ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), Erase(), CutOff(), Write(), Backup())
 
@@ -716,6 +727,7 @@ ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), 
         pytest.param(REPLACED_AND_TOO_MUCH, id="replaced_and_too_much"),
         pytest.param(ERASED_TOMBSTONE, id="erased_tombstone"),
         pytest.param(HOLE_OF_A_DELETED_TOPIC, id="hole_of_a_deleted_topic"),
+        pytest.param(CUT_OFF_WHILE_CONVERTED, id="cut_off_while_converted"),
         pytest.param(ERASED_THEN_CUT_OFF, id="erased_then_cut_off"),
     ],
 )

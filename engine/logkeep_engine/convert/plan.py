@@ -239,22 +239,27 @@ def check_covers(source: ConvertSource, plan: ConvertPlan) -> None:
     for chunk in plan.chunks:
         ranges: Sequence[Range] = source.coverage.get((chunk.topic_id, chunk.partition), ())
         if not any(start <= chunk.start and chunk.end <= end for start, end in ranges):
-            raise _gone(plan, (chunk.topic_id, chunk.partition), chunk.start, chunk.end)
+            raise _gone(source, plan, (chunk.topic_id, chunk.partition), chunk.start, chunk.end)
     planned = _done(plan.chunks)
     for key, seen in plan.seen.items():
         held = {segment.base_offset: segment.next_offset for segment in source.segments.get(key, ())}
         for item in seen:
             start, end = item.base_offset, item.next_offset
             if held.get(start, 0) < end and not _is_free(planned, key, start, end):
-                raise _gone(plan, key, start, end)
+                raise _gone(source, plan, key, start, end)
 
 
-def _gone(plan: ConvertPlan, key: Partition, start: int, end: int) -> ArchiveMismatch:
+def _gone(source: ConvertSource, plan: ConvertPlan, key: Partition, start: int, end: int) -> ArchiveMismatch:
     name = next(topic.name for topic in plan.topics if topic.topic_id == key[0])
+    old_ends = source.leaders[key].old_ends if key in source.leaders else ()
+    cut_off = max((offset for _, offset in old_ends if offset < end), default=None)
+    why = "Retention may have removed them"
+    if cut_off is not None:
+        why = f"Its log was cut off in the cluster at offset {cut_off}, or retention has removed them"
     return ArchiveMismatch(
         f"The source no longer holds offsets {start} to {end - 1} of topic {name!r} partition {key[1]}, "
         f"which run {plan.run_id} was begun to convert.",
-        hint="Retention may have removed them: convert with a new --run-id into a new folder.",
+        hint=f"{why}: convert with a new --run-id into a new folder.",
     )
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.convert.lineage import Leaders
 from logkeep_engine.convert.plan import (
     ConvertChunk,
     ConvertPlan,
@@ -142,6 +143,13 @@ class TestPlan:
         check_covers(source_of(segment(0, 10), end=120), plan)
         with pytest.raises(ArchiveMismatch, match="no longer holds offsets 0 to 99 of topic 'orders' partition 0"):
             check_covers(source_of(segment(0, 10), start=1), plan)
+
+    def test_a_log_that_was_cut_off_since_is_told(self) -> None:
+        plan = plan_of(source_of(segment(0, 10)))
+        now = replace(source_of(segment(0, 10), end=50), leaders={KEY: Leaders(2, (), ((1, 50),))})
+        with pytest.raises(ArchiveMismatch) as error:
+            check_covers(now, plan)
+        assert "Its log was cut off in the cluster at offset 50, or retention has removed them" in error.value.hint
 
 
 def folder_of(*segments: ForeignSegment) -> ConvertSource:
