@@ -122,6 +122,7 @@ PACKAGES: Mapping[str, Near] = {
         _unit(
             "contract/*", "operator/test_template_checks.py", "test_cli_checks.py", "test_examples.py", "test_report.py"
         ),
+        _broker("patterns"),
     ),
     "convert": Near(
         _engine("convert"),

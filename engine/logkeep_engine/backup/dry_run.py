@@ -14,6 +14,7 @@ from dataclasses import replace
 from logkeep_engine.archive.care import rates
 from logkeep_engine.archive.care.cost.requests import puts
 from logkeep_engine.archive.care.rates import MeasuredRun, expected_time
+from logkeep_engine.archive.care.retaining import empty_holds, with_spec_holds
 from logkeep_engine.archive.care.retention_report import planned_retention
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.claim import claim_of
@@ -101,6 +102,8 @@ class BackupDryRun(DriverRun):
         report = self._amounts(plan, state, storage.uri, makes_archive=archive is None)
         rules = retention_rules(spec)
         warnings += rules.told_unchosen(state)
+        state.retention_holds = tuple(with_spec_holds(state.retention_holds, spec.retention.hold))
+        warnings += empty_holds(state, plan.topic_names.values())
         report = report.model_copy(update={"retention": planned_retention(state, rules, spec.retention.hold)})
         return replace(begun, warnings=told_warnings(warnings)), report
 

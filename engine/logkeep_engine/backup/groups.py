@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from logkeep_engine.archive.catalog.cluster_state import LeftOutRow, told_left_out
 from logkeep_engine.archive.catalog.facts import GroupEntry
 from logkeep_engine.backup.selection import select_groups
+from logkeep_engine.contract.pattern_lists import told_unmatched
 from logkeep_engine.contract.spec import ConsumerGroups
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.kafka.control import ControlPlane
@@ -39,6 +40,8 @@ def find_groups(control: ControlPlane, wanted: ConsumerGroups, topics: Iterable[
     told: list[str] = []
     listed = control.listed_groups()
     groups = {name: listed[name] for name in select_groups(listed, wanted)}
+    what = "consumer group of the cluster that the user may describe"
+    told += told_unmatched("spec.consumerGroups.include", wanted.include, groups, what)
     chosen = [name for name, group in groups.items() if group.commits_positions]
     if chosen:
         answer = control.group_offsets(chosen)

@@ -475,7 +475,6 @@ class BackupRun(ArchivingRun):
     def _hold(self, writer: Writer) -> None:
         """Note in the archive which topics and runs `spec.retention` holds."""
         writer.hold(with_spec_holds(writer.state.retention_holds, self._spec.retention.hold))
-        self._notes += empty_holds(writer.state)
 
     def _loss(self) -> list[LossFact]:
         """Everything this run, in all its attempts, found gone."""
@@ -488,8 +487,11 @@ class BackupRun(ArchivingRun):
         of_format = format_warnings(self._spec, plan, self._losses)
         of_selection = selection_warnings(plan, self._spec.topics, self._topics_before)
         of_logs = [*gone_warnings(plan), *log_warnings(plan), *self._disagreements]
-        of_generations = generation_warnings(plan, self._writer.state) if self._writer is not None else []
-        return [*self._notes, *of_selection, *of_format, *of_logs, *of_generations]
+        of_state = []
+        if self._writer is not None:
+            state = self._writer.state
+            of_state = [*empty_holds(state, plan.topic_names.values()), *generation_warnings(plan, state)]
+        return [*self._notes, *of_selection, *of_format, *of_logs, *of_state]
 
     def result(self) -> RunResult:
         """The facts so far; outcome and exit code are those of a failed run."""

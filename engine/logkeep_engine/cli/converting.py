@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from logkeep_engine.cli.errors import say_failure
-from logkeep_engine.cli.options import Output, Server, pattern, refuse
+from logkeep_engine.cli.options import Output, Server, pattern, refuse, refuse_unmatched
 from logkeep_engine.cli.output import facts, print_json, print_line, say, say_damage, stdout, table
 from logkeep_engine.cli.running import (
     SparkOptions,
@@ -166,6 +166,8 @@ def topic_chooser(
 
         if not wanted and not unwanted:
             return source
+        hint = "They are regular expressions for whole names."
+        refuse_unmatched("--topic", include or (), {topic.name for topic in source.topics}, "topic of the source", hint)
         names = {
             topic.name
             for topic in source.topics
@@ -175,7 +177,7 @@ def topic_chooser(
         if not names:
             raise SpecError(
                 f"--topic and --exclude leave none of the {len(source.topics)} topics",
-                hint="They are regular expressions for whole names.",
+                hint=hint,
             )
         return select(source, frozenset(names))
 

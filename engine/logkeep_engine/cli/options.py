@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
@@ -21,6 +21,7 @@ import logkeep_engine
 from logkeep_engine.cli.output import print_line, visible
 from logkeep_engine.contract.cluster import ClusterSpec, Protocol, SaslMechanism
 from logkeep_engine.contract.names import ENV_SIGNING_DIR
+from logkeep_engine.contract.pattern_lists import told_unmatched
 from logkeep_engine.contract.patterns import Pattern, PatternInvalid
 from logkeep_engine.errors import SpecError
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from logkeep_engine.kafka.connection import KafkaConnection
     from logkeep_engine.storage import Storage
 
+_UNMATCHED_SHOWN = 5
 _USAGE_ERROR: type[typer.BadParameter] = typer.BadParameter.__mro__[1]  # typer names it nowhere
 
 
@@ -236,6 +238,14 @@ def refuse(options: Mapping[str, object], why: str, hint: str = "Leave it out.")
 def options_of(group: Any) -> dict[str, object]:
     """The options that are the fields of a dataclass, as a user writes them: --segment-bytes."""
     return {f"--{field.name.replace('_', '-')}": getattr(group, field.name) for field in fields(group)}
+
+
+def refuse_unmatched(option: str, patterns: Sequence[str], names: Collection[str], what: str, hint: str) -> None:
+    """Raises SpecError for patterns of an option that match none of these names. `what`: of what these are the
+    names."""
+    told = told_unmatched(option, patterns, names, what)
+    if told:
+        raise SpecError("; ".join(told[:_UNMATCHED_SHOWN]), hint=hint)
 
 
 def pattern(option: str, text: str) -> Pattern:

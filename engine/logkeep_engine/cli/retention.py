@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from logkeep_engine.cli.errors import EXIT_CODES, errors
-from logkeep_engine.cli.options import ActsFor, Debug, Output, OutputFormat, Server, Uri, pattern, spread
+from logkeep_engine.cli.options import (
+    ActsFor,
+    Debug,
+    Output,
+    OutputFormat,
+    Server,
+    Uri,
+    pattern,
+    refuse_unmatched,
+    spread,
+)
 from logkeep_engine.cli.output import byte_count, print_json, print_line, say, stdout, table
 from logkeep_engine.cli.resource import File
 from logkeep_engine.contract.names import BACKUP
@@ -117,6 +127,13 @@ def hold(
         except ValueError as error:
             raise SpecError(f"--run: {error}", hint="`logkeep inspect` lists the runs of an archive.") from error
         state = archive.load()
+        if not release:
+            names = {item.name for item in state.topics.values()}
+            hint = (
+                "`logkeep inspect` lists the topics of an archive. Topics that are not there yet may be named in "
+                "spec.retention.hold of its KafkaBackup."
+            )
+            refuse_unmatched("--topic", topic or (), names, "topic of the archive", hint)
         for name in run or ():
             if not release and name not in state.runs:
                 raise SpecError(f"--run {name!r} is not a run of the archive", hint="`logkeep inspect` lists them.")
@@ -154,6 +171,8 @@ def _show_preview(found: RetentionPreview) -> None:
     console = stdout()
     if found.refused:
         say(f"warning: it would be refused now: {found.refused}")
+    for note in found.notes:
+        say(f"warning: {note}")
     parts = [part for part in (_topics(found), _points(found), _waiting(found)) if part.row_count]
     for part in parts:
         console.print(part)

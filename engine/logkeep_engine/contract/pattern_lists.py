@@ -6,6 +6,7 @@ resource is bounded, whatever it says.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Annotated, NoReturn
 
 from pydantic import AfterValidator, Field, ValidationError
@@ -14,6 +15,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from logkeep_engine.contract.patterns import (
     MAX_PATTERN_LENGTH,
     MAX_PATTERNS,
+    NamePatterns,
     Pattern,
     PatternInvalid,
     check_size,
@@ -42,6 +44,16 @@ def refuse(what: str, given: str, *where: int | str) -> NoReturn:
     """Raises pydantic's error for an item of the list that is being validated."""
     problem = PydanticCustomError("pattern", "{what}", {"what": what})
     raise ValidationError.from_exception_data("patterns", [InitErrorDetails(type=problem, loc=where, input=given)])
+
+
+def told_unmatched(field: str, patterns: Sequence[str], chosen: Collection[str], what: str) -> list[str]:
+    """A sentence for each pattern of a field, or of an option, that matches none of the names that were chosen. `what`:
+    of what these are the names."""
+    is_option = field.startswith("--")
+    return [
+        f"{field if is_option else f'{field}[{at}]'} {patterns[at]!r} chooses no {what}"
+        for at in NamePatterns(patterns).unmatched(chosen)
+    ]
 
 
 READABLE = AfterValidator(_readable)

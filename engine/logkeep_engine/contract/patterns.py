@@ -121,8 +121,13 @@ class NamePatterns:
         return any(pattern.matches(name) for pattern in self._exclude)
 
     def unmatched(self, names: Collection[str]) -> list[int]:
-        """The places in `include` of the patterns that match none of these names."""
-        return [at for at, pattern in enumerate(self._each) if not any(pattern.matches(name) for name in names)]
+        """The places in `include` of the patterns that match none of these names. `.*` takes what there is, so it names
+        nothing that could be missing."""
+        return [
+            at
+            for at, pattern in enumerate(self._each)
+            if pattern.text != _ANY and not any(pattern.matches(name) for name in names)
+        ]
 
 
 def check_size(steps: int) -> None:

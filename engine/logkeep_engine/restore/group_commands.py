@@ -21,7 +21,13 @@ from logkeep_engine.kafka.groups import STAYS
 from logkeep_engine.restore.alive import refuse_alive
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.group_changes import ChangeLog, KeptChange, PositionChange, key_of
-from logkeep_engine.restore.group_moves import PositionOutcome, chosen_names, select_and_rename, translate
+from logkeep_engine.restore.group_moves import (
+    PositionOutcome,
+    chosen_names,
+    refuse_unmatched,
+    select_and_rename,
+    translate,
+)
 from logkeep_engine.restore.group_preview import PreviewedPosition, predicted_maps, preview_groups
 from logkeep_engine.restore.groups import archived_end, change_positions, opener, positions_of, refuse_members
 from logkeep_engine.restore.opening import open_run
@@ -101,13 +107,15 @@ class RestoredGroups:
         """Where the groups would stand: by the offset maps of the run if it has ended, else counted from the archive.
         Without a run, it is that of a restore which begins now. Nothing is written anywhere.
 
-        Raises SpecError if there is no such run.
+        Raises SpecError if there is no such run, and for a pattern that chooses no group.
         """
         if not self._begun:
             planned = RestorePlanner(self._context).sketch()
+            self._refuse_unmatched(planned, wanted)
             maps = predicted_maps(self._context, planned)
             return preview_groups(self._context, planned, wanted, maps, records=records)
         planned = self._planned()
+        self._refuse_unmatched(planned, wanted)
         maps = (
             opener(self._context.state, planned.plan.topics)
             if self._has_ended()
@@ -118,7 +126,8 @@ class RestoredGroups:
     def reset(self, wanted: RestoreGroups) -> Changed:
         """Set the groups to where they stood, also those that have a position in the target.
 
-        Raises GroupsHaveMembers, PositionsDiffer, and SpecError if the run has not succeeded, or no group is chosen.
+        Raises GroupsHaveMembers, PositionsDiffer, and SpecError if the run has not succeeded, a pattern chooses no
+        group, or none of the groups stands in a restored topic.
         """
         planned, state = self._planned(), self._context.state
         if not self._has_ended():
@@ -126,6 +135,7 @@ class RestoredGroups:
                 f"run {self._context.run_id} has not succeeded: its offset maps may lack something",
                 hint="Let the run finish, then set the positions.",
             )
+        self._refuse_unmatched(planned, wanted)
         entries = select_and_rename(planned.archived.groups, wanted)
         moves = translate(entries, planned.plan.topics, opener(state, planned.plan.topics), archived_end(planned))
         if not moves:
@@ -170,6 +180,11 @@ class RestoredGroups:
         if changed.final:
             self._log.note_rolled_back(kept.number)
         return changed
+
+    def _refuse_unmatched(self, planned: Planned, wanted: RestoreGroups) -> None:
+        of_spec = wanted.include == self._context.spec.consumer_groups.include
+        field = "spec.consumerGroups.include" if of_spec else "--include"
+        refuse_unmatched(planned.archived.groups, wanted, field)
 
     def _refuse_others(self, kept: KeptChange, wanted: RestoreGroups) -> None:
         planned = RestorePlanner(self._context).load_claimed(found=False)

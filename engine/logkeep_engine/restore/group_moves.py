@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from logkeep_engine.archive.catalog.facts import GroupEntry
+from logkeep_engine.contract.pattern_lists import told_unmatched
 from logkeep_engine.contract.patterns import NamePatterns, RenameRule
 from logkeep_engine.contract.spec import ConsumerGroups, RestoreGroups
 from logkeep_engine.errors import SpecError
@@ -25,6 +26,7 @@ from logkeep_engine.restore.plan import NO_TASK, TopicPlan
 from logkeep_engine.restore.same import Extent
 
 _MAPS_AT_ONCE = 4
+_UNMATCHED_SHOWN = 5
 NOTHING_THERE = FoundOffset(-1, OffsetPlace.END, None)
 
 
@@ -100,6 +102,19 @@ def target_names(group_ids: Iterable[str], wanted: RestoreGroups) -> dict[str, s
                 hint="Change the rules, or exclude one of the groups: positions of two groups are never mixed.",
             )
     return names
+
+
+def refuse_unmatched(groups: Iterable[GroupEntry], wanted: ConsumerGroups, field: str) -> None:
+    """Raises SpecError for a pattern of `field` that chooses none of these groups: who asks for groups only would take
+    silence for success."""
+    chosen = {entry.group_id for entry in select(groups, wanted)}
+    told = told_unmatched(field, wanted.include, chosen, "consumer group of the archive")
+    if told:
+        raise SpecError(
+            "; ".join(told[:_UNMATCHED_SHOWN]),
+            hint="A pattern must match the whole name of an archived group, which `logkeep inspect` lists; --include "
+            "gives others in the place of spec.consumerGroups.include.",
+        )
 
 
 def chosen_names(groups: Iterable[GroupEntry], wanted: RestoreGroups) -> set[str]:

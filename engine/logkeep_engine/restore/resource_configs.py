@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.cluster_state import ClusterState, told_left_out
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.contract.pattern_lists import told_unmatched
 from logkeep_engine.contract.patterns import NamePatterns
 from logkeep_engine.errors import ArchiveDamaged, BrokerRefused
 from logkeep_engine.kafka.control import ControlPlane
@@ -20,7 +21,7 @@ from logkeep_engine.kafka.resource_configs import CLIENT_METRICS, GROUP, Resourc
 from logkeep_engine.kafka.users import SetRefused
 from logkeep_engine.restore.compared import first_of, told_refused
 from logkeep_engine.restore.context import RestoreContext
-from logkeep_engine.restore.group_moves import target_names
+from logkeep_engine.restore.group_moves import select, target_names
 from logkeep_engine.restore.source_state import source_state
 
 
@@ -89,14 +90,19 @@ def told_configs(brought: BroughtConfigs, *, would: bool = False) -> Iterator[st
 
 
 def look_at_groups(context: RestoreContext, archived: ArchiveState, topic_ids: Collection[str]) -> list[str]:
-    """Tell, before anything is written, which groups the backup has left out, and in a dry run which configurations of
-    groups would not come back. Raises SpecError for two groups that would get one name."""
+    """Tell, before anything is written, which patterns choose no group and which groups the backup has left out, and in
+    a dry run which configurations of groups would not come back. Raises SpecError for two groups that would get one
+    name."""
     state, told = _source(context, archived)
-    if state is None:
-        return told
     wanted = context.spec.consumer_groups
     patterns = NamePatterns(wanted.include, wanted.exclude)
-    told += told_left_out(row for row in state.left_out if patterns.chooses(row[0]))
+    left_out = [row for row in (() if state is None else state.left_out) if patterns.chooses(row[0])]
+    chosen = {entry.group_id for entry in select(archived.groups, wanted)} | {row[0] for row in left_out}
+    what = "consumer group of the archive" + (" at spec.point" if context.spec.point is not None else "")
+    told = [*told_unmatched("spec.consumerGroups.include", wanted.include, chosen, what), *told]
+    if state is None:
+        return told
+    told += told_left_out(left_out)
     configs = configs_of_groups(state, _names(context, archived, state, topic_ids))
     if context.dry_run:
         told += told_configs(bring_configs(context.control, configs, only_check=True), would=True)

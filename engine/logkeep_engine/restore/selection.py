@@ -10,6 +10,7 @@ from types import MappingProxyType
 from logkeep_engine.archive.catalog.facts import TopicEntry, is_branch_id
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.incarnations import Shows, as_counted, held, incarnations, taken_topics
+from logkeep_engine.contract.pattern_lists import told_unmatched
 from logkeep_engine.contract.patterns import NamePatterns, Pattern, RenameRule
 from logkeep_engine.contract.restored_topics import ChosenPartition, RestoreTopics
 from logkeep_engine.errors import NoTopicMatches, SpecError
@@ -81,10 +82,8 @@ def select_topics(
     by_name = _choose_incarnations(state, found, topic_ids, taken)
     chosen = [topic for name, topic in by_name.items() if patterns.chooses(name)]
     _refuse_unused(topic_ids, chosen)
-    notes = [
-        f"spec.topics.include[{at}] {topics.include[at]!r} chooses no topic of the archive"
-        for at in patterns.unmatched([topic.name for topic in chosen])
-    ]
+    names = [topic.name for topic in chosen]
+    notes = told_unmatched("spec.topics.include", topics.include, names, "topic of the archive")
     notes += [_told(state, found[topic.name], topic) for topic in chosen if len(found[topic.name]) > 1]
     notes += [
         _told_branch(state, topic, topic_ids.get(topic.name, ""))

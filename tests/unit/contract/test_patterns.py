@@ -26,6 +26,7 @@ def test_exclude_alone_tells_what_it_leaves_out() -> None:
 
 def test_patterns_that_match_no_name_are_found_by_their_places() -> None:
     assert NamePatterns(["a", "b.*", "a"], ["bc"]).unmatched(["bc", "c"]) == [0, 2]
+    assert NamePatterns([".*", "a.*"]).unmatched([]) == [1], "what takes all there is names nothing that is missing"
 
 
 def test_each_pattern_of_a_list_stands_for_itself() -> None:

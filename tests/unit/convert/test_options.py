@@ -187,7 +187,7 @@ class TestConvert:
     [
         ([], [], {"orders", "notes"}),
         (["no.*"], [], {"notes"}),
-        (["order", "notes"], [], {"notes"}),
+        (["orders", "notes"], ["order."], {"notes"}),
         ([], ["o.*"], {"notes"}),
         ([".*"], ["notes"], {"orders"}),
     ],
@@ -208,5 +208,7 @@ def test_patterns_that_are_none_or_match_nothing_are_named(tmp_path: Path) -> No
     tricky(folder(tmp_path))
     with pytest.raises(SpecError, match=r"--topic '\(' is not a valid regular expression"):
         topic_chooser(["("], [])
+    with pytest.raises(SpecError, match="--topic 'order' chooses no topic of the source"):
+        topic_chooser(["order", "notes"], [])(archive_source(folder(tmp_path)))
     with pytest.raises(SpecError, match="--topic and --exclude leave none of the 2 topics"):
         topic_chooser([], [".*"])(archive_source(folder(tmp_path)))

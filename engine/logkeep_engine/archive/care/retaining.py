@@ -27,6 +27,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.contract.names import HOLD, RETENTION
+from logkeep_engine.contract.patterns import NamePatterns
 from logkeep_engine.contract.retention import RetainedTopics, Retention, RetentionHold
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import ArchiveFenced, BackupUnfinished, ClockDoubtful, LogkeepError, SpecError
@@ -151,14 +152,20 @@ def with_spec_holds(holds: Iterable[Hold], spec: RetentionHold) -> list[Hold]:
     return [*(hold for hold in holds if hold.origin is not HoldOrigin.SPEC), *wanted]
 
 
-def empty_holds(state: ArchiveState) -> list[str]:
-    """The warnings for runs with a hold that have no state to keep. A hold may be there before its run succeeds."""
+def empty_holds(state: ArchiveState, coming: Iterable[str] = ()) -> list[str]:
+    """The warnings for holds that keep nothing: on runs that have no state to keep, and on topics of which the archive
+    has none, nor is one `coming`. A hold may be there before its run succeeds, or its topic is archived."""
+    topics = [hold.name for hold in state.retention_holds if hold.kind is HoldKind.TOPIC]
+    names = {*(topic.name for topic in state.topics.values()), *coming}
     held = [hold.name for hold in state.retention_holds if hold.kind is HoldKind.RUN]
     there = {run.run_id for run in (*state.successes(), *state.running)}
     return [
         f"the hold on run {name} keeps nothing: the archive has no backup of this id that succeeded"
         for name in held
         if name not in there
+    ] + [
+        f"the hold on topics {topics[at]!r} keeps nothing: the archive has no topic whose whole name it matches"
+        for at in NamePatterns(topics).unmatched(names)
     ]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from logkeep_engine.archive.care.as_json import AsJson
 from logkeep_engine.archive.care.points import KeptPoint, kept_points
 from logkeep_engine.archive.care.removal import deletable
-from logkeep_engine.archive.care.retaining import RetentionRules, refuse_unfinished, with_spec_holds
+from logkeep_engine.archive.care.retaining import RetentionRules, empty_holds, refuse_unfinished, with_spec_holds
 from logkeep_engine.archive.care.retention import Judged, judged
 from logkeep_engine.archive.care.retention_items import object_bytes
 from logkeep_engine.archive.catalog.archive import Archive
@@ -83,7 +83,8 @@ class WaitingRemoval(AsJson):
 @dataclass(frozen=True)
 class RetentionPreview(AsJson):
     """Tells what retention would do now. The points are as they would be after it, if no reader and no lock hinders the
-    deletion of objects. `refused`: why it would be refused now, "" if it would not."""
+    deletion of objects. `refused`: why it would be refused now, "" if it would not. `notes`: holds that keep
+    nothing."""
 
     time: str
     refused: str
@@ -92,6 +93,7 @@ class RetentionPreview(AsJson):
     waiting: tuple[WaitingRemoval, ...]
     holds: tuple[str, ...]
     goes: tuple[GoingItem, ...]
+    notes: tuple[str, ...]
 
 
 def preview(archive: Archive, rules: RetentionRules, hold: RetentionHold) -> RetentionPreview:
@@ -119,6 +121,7 @@ def preview(archive: Archive, rules: RetentionRules, hold: RetentionHold) -> Ret
         ),
         tuple(map(str, state.retention_holds)),
         tuple(_going(state, item) for item in found if item.goes),
+        tuple(empty_holds(state)),
     )
 
 

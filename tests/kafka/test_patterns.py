@@ -1,0 +1,115 @@
+"""A pattern that chooses no group or topic is told by name: with a mistyped one nothing is done, and all looks well."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.storage import open_uri
+from tests.cluster.kafka import KafkaBroker
+from tests.command import logkeep
+from tests.data.topics import NO_RETENTION, Record, commit_positions, create_topic, produce
+from tests.kafka.restores import back_up, backup_spec, bring_back, restore_spec, try_backup
+from tests.kafka.test_cli import assert_refused, resource
+from tests.kafka.test_restored_groups import run
+
+TYPO = "biling"
+
+
+class Kept:
+    """A topic in which a group of its name stands, and a backup whose spec chooses a group and holds a topic more."""
+
+    def __init__(self, broker: KafkaBroker, topic: str, folder: Path) -> None:
+        self.broker, self.topic, self.folder, self.root = broker, topic, folder, folder / "archive"
+        create_topic(broker.bootstrap, topic, config=NO_RETENTION)
+        produce(broker.bootstrap, topic, [Record(b"k", b"v", 1_700_000_000_000)] * 5)
+        commit_positions(broker.bootstrap, topic, {(topic, 0): 2})
+        groups = {"include": [topic, TYPO]}
+        hold = {"topics": [f"{topic}-audit.*", topic]}
+        self.spec = backup_spec(broker, self.root, topic, consumerGroups=groups, retention={"hold": hold})
+
+    @property
+    def uri(self) -> str:
+        return self.root.as_uri()
+
+    @property
+    def hold_told(self) -> str:
+        hold = f"the hold on topics '{self.topic}-audit.*' keeps nothing"
+        return f"{hold}: the archive has no topic whose whole name it matches"
+
+    def restoring(self, **groups: Any) -> dict[str, Any]:
+        return restore_spec(self.broker, self.root, consumerGroups={"restore": "Translate", **groups})
+
+
+@pytest.fixture
+def kept(kafka: KafkaBroker, unique: str, tmp_path: Path) -> Kept:
+    return Kept(kafka, unique, tmp_path)
+
+
+def test_a_backup_and_its_dry_run_tell_groups_and_holds_that_are_not_there(kept: Kept) -> None:
+    group_told = (
+        f"spec.consumerGroups.include[1] '{TYPO}' chooses no consumer group of the cluster that the user may describe"
+    )
+    dry = try_backup({**kept.spec, "dryRun": True}, "dry-1")
+    assert sorted(dry.warnings) == [group_told, kept.hold_told]
+    assert sorted(back_up(kept.spec).warnings) == [group_told, kept.hold_told]
+    corrected = {**kept.spec, "consumerGroups": {"include": [kept.topic, ".*"]}, "retention": {}}
+    assert back_up(corrected, "backup-2").warnings == ()
+
+
+def test_a_restore_and_its_dry_run_tell_groups_that_are_not_there(kept: Kept) -> None:
+    back_up(kept.spec)
+    told = f"spec.consumerGroups.include[0] '{TYPO}' chooses no consumer group of the archive"
+    spec = kept.restoring(include=[TYPO, kept.topic])
+    assert bring_back({**spec, "dryRun": True}, "dry-1").warnings == (told,)
+    result = bring_back(spec)
+    assert (result.outcome, result.groups, result.warnings) == ("Succeeded", 1, (told,))
+    point = {**spec, "point": {"run": "backup-1"}, "ifTopicExists": "Append"}
+    assert f"{told} at spec.point" in bring_back(point, "restore-2").warnings
+
+
+def test_the_commands_for_groups_refuse_groups_that_are_not_there(kept: Kept, tmp_path: Path) -> None:
+    back_up(kept.spec)
+    spec = restore_spec(kept.broker, kept.root)
+    bring_back(spec)
+    what = "chooses no consumer group of the archive$"
+    for command in ("plan", "reset"):
+        done = run(command, tmp_path, spec, "--include", kept.topic, "--include", TYPO)
+        assert_refused(done, f"--include '{TYPO}' {what}")
+    mistyped = tmp_path / "mistyped.yaml"
+    mistyped.write_text(resource("KafkaRestore", kept.restoring(include=[TYPO])))
+    done = logkeep("groups", "plan", "-f", str(mistyped))
+    assert_refused(done, rf"spec\.consumerGroups\.include\[0\] '{TYPO}' {what}")
+    assert run("reset", tmp_path, spec, "--include", kept.topic).returncode == 0
+
+
+def test_a_hold_on_topics_that_are_not_there_is_refused(kept: Kept) -> None:
+    back_up({**kept.spec, "retention": {}})
+    before = Archive.open(open_uri(kept.uri)).load()
+    for options in (["--topic", TYPO], ["--topic", kept.topic, "--topic", TYPO]):
+        assert_refused(logkeep("hold", kept.uri, *options), f"--topic '{TYPO}' chooses no topic of the archive$")
+    assert Archive.open(open_uri(kept.uri)).load().commit == before.commit
+    done = logkeep("hold", kept.uri, "--topic", f"{kept.topic}.*", "--owner", "test")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert_refused(
+        logkeep("hold", kept.uri, "--topic", TYPO, "--release", "--owner", "test"), f"there is no hold on topics {TYPO}"
+    )
+
+
+def test_retention_and_its_dry_run_tell_holds_that_keep_nothing(kept: Kept, tmp_path: Path) -> None:
+    back_up(kept.spec)
+    file = tmp_path / "backup.yaml"
+    file.write_text(resource("KafkaBackup", {**kept.spec, "retention": {**kept.spec["retention"], "keepRuns": 1}}))
+    for options in ([], ["--dry-run"]):
+        done = logkeep("retention", "-f", str(file), *options)
+        assert (done.returncode, done.stderr) == (0, f"warning: {kept.hold_told}\n")
+
+
+def test_a_conversion_of_topics_that_are_not_there_is_refused(kept: Kept, tmp_path: Path) -> None:
+    back_up(kept.spec)
+    target = tmp_path / "target"
+    options = ("--format", "Avro", "--topic", kept.topic, "--topic", TYPO)
+    done = logkeep("convert", kept.uri, target.as_uri(), *options)
+    assert_refused(done, f"--topic '{TYPO}' chooses no topic of the source")
+    assert not target.exists()
