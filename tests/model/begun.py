@@ -115,5 +115,8 @@ def _removals(world: World) -> tuple[Any, ...]:
     """All that was removed, be it of lines that others have taken the place of, or replaced by a generation, and what
     of that is not deleted yet."""
     state = world.state()
-    lines = tuple(tuple(own.removed) for key in state.partitions() for own in state.own_facts(key))
-    return world.removals, sum(item.number for item in state.generations.values()), lines, state.unpurged
+    own = [state.own_facts(key) for key in state.partitions()]
+    lines = tuple(tuple(one.removed) for facts in own for one in facts)
+    # The world counts the snapshots that go of the current lines.
+    snapshots = tuple(held.end for facts in own for one in facts[:-1] for held in one.snapshots)
+    return world.removals, sum(item.number for item in state.generations.values()), lines, snapshots, state.unpurged
