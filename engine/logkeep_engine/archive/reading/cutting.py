@@ -19,9 +19,11 @@ Cut = Callable[[memoryview, BatchHeader], bytes | bytearray | None]
 _offset = attrgetter("offset")
 
 
-def stretches_within(stretches: Iterable[Stretch], start: int, end: int, cut: Cut) -> Iterator[Stretch]:
-    """The batches with offsets in [start, end). `cut` makes a batch of those records of another one that lie in it, or
-    None."""
+def stretches_within(
+    stretches: Iterable[Stretch], start: int, end: int, cut: Cut, *, to_the_end: bool
+) -> Iterator[Stretch]:
+    """Yield the batches with offsets in [start, end). `cut` makes a batch of those records of another one that lie in
+    it, or None. `to_the_end`: all is read, since only all of it can be checked."""
     for stretch, headers in stretches:
         first, last = headers.first_reaching(start), headers.first_reaching(end)
         across = [
@@ -35,7 +37,7 @@ def stretches_within(stretches: Iterable[Stretch], start: int, end: int, cut: Cu
             yield stretch[inside.start : inside.end], inside.relative()
         if first <= last and last in across:
             yield from _alone(cut, stretch, *headers[last])
-        if last < len(headers):
+        if last < len(headers) and not to_the_end:
             return
         del stretch, headers, inside
 
@@ -84,16 +86,12 @@ def _sequence(header: BatchHeader, first: int) -> int:
     return (header.base_sequence + first - header.base_offset) & 0x7FFFFFFF
 
 
-def records_within(
-    lists: Iterable[Sequence[LogRecord]], start: int, end: int, *, to_the_end: bool
-) -> Iterator[Sequence[LogRecord]]:
-    """The records with offsets in [start, end). `to_the_end`: all is read, since only all of it can be checked."""
+def records_within(lists: Iterable[Sequence[LogRecord]], start: int, end: int) -> Iterator[Sequence[LogRecord]]:
+    """Yield the records with offsets in [start, end). All is read, since only all of it can be checked."""
     for records in lists:
         found = between(records, start, end)
         if found:
             yield found
-        if records and records[-1].offset >= end and not to_the_end:
-            return
 
 
 def between(records: Sequence[LogRecord], start: int, end: int) -> Sequence[LogRecord]:

@@ -7,8 +7,9 @@
 
 `open_partition` raises ArchiveDamaged at the first damage. `open_damaged` continues after damage and hands it out in
 its place: its readers see `Damage` among the batches and records. The entries may be all segments of a partition, some
-that follow one another, or one, and slices of segments (`SegmentEntry.cut`): of a slice only what lies in it is read,
-and a batch across its bounds is cut. Reading raises what the storage raises.
+that follow one another, or one, and slices of segments (`SegmentEntry.cut`): of a slice what lies in it is handed out,
+and a batch across its bounds is cut. From its beginning a slice is read with all of its segment, whose digest is
+compared at the end, as that of a segment is. Reading raises what the storage raises.
 
 The other functions answer what is asked of one segment: the first record of a time (`first_since`), where records lie
 (`placed_records`), the bytes of a log in any state (`log_bytes`). `__all__` is the whole door. No module outside of
@@ -212,9 +213,11 @@ class _Partition:
         whole = entry.uncut
         if whole is entry:
             return reader_of(entry).batches(self.storage, self.topic, entry, start, on_damage)
-        told = _within_slice(entry, on_damage)
-        found = reader_of(whole).batches(self.storage, self.topic, whole, max(start, entry.base_offset), told)
-        return stretches_within(found, entry.base_offset, entry.next_offset, partial(self._cut, entry, told))
+        told, every = _within_slice(entry, on_damage), start <= entry.base_offset
+        begin = whole.base_offset if every else start  # the catalog has a digest of all of it, and none of the slice
+        found = reader_of(whole).batches(self.storage, self.topic, whole, begin, told)
+        cut = partial(self._cut, entry, told)
+        return stretches_within(found, entry.base_offset, entry.next_offset, cut, to_the_end=every)
 
     def _cut(
         self, entry: SegmentEntry, on_damage: OnDamage | None, batch: memoryview, header: BatchHeader
@@ -237,10 +240,13 @@ class _Partition:
         reader, whole = reader_of(entry), entry.uncut
         if whole is entry:
             return reader.records(self.storage, self.topic, entry, start, on_damage, aborted)
-        low, told = max(start, entry.base_offset), _within_slice(entry, on_damage)
-        begin = low if reader.batched else whole.base_offset  # nothing but a digest of all protects single records
-        found = reader.records(self.storage, self.topic, whole, begin, told, aborted)
-        return records_within(found, low, entry.next_offset, to_the_end=not reader.batched)
+        told = _within_slice(entry, on_damage)
+        if reader.batched:
+            stretches = self._batches_of(entry, start, on_damage)
+            found = decoded(self.storage, self.topic, entry, stretches, aborted, told)
+        else:  # nothing but a digest of all protects single records
+            found = reader.records(self.storage, self.topic, whole, whole.base_offset, told, aborted)
+        return records_within(found, max(start, entry.base_offset), entry.next_offset)
 
     def _from(self, start: int) -> Iterator[SegmentEntry]:
         return (entry for entry in self.entries if entry.next_offset > start)

@@ -13,6 +13,7 @@ from logkeep_engine.archive.catalog.packed import SegmentTable, pack
 from logkeep_engine.archive.catalog.row_facts import content_of
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import first_since, open_damaged, open_partition
+from logkeep_engine.contract.spec import Compression
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log.batch import BatchHeader, check_crc
 from logkeep_engine.log.codec import decode_records
@@ -158,3 +159,31 @@ def test_damage_beside_a_slice_is_none_of_it(tmp_path: Path) -> None:
 def lost_of_records(storage: LocalStorage, *entries: SegmentEntry) -> Sequence[object]:
     found = open_damaged(storage, "orders", entries).records()
     return [item.lost for item in found if isinstance(item, Damage)]
+
+
+@pytest.mark.parametrize("compression", Compression)
+def test_a_slice_of_a_segment_that_lies_in_the_place_of_another_is_damage(
+    tmp_path: Path, compression: Compression
+) -> None:
+    """Objects of two partitions have the same shape: only the digest of the whole tells them apart."""
+    storage = LocalStorage(tmp_path.as_uri())
+    one, other = (
+        write_segment(
+            storage, [batch(at, 5, value=value) for at in (0, 5, 10)], partition=number, compression=compression
+        )
+        for number, value in enumerate((b"a", b"b"))
+    )
+    before = records(storage, one.cut(5, 10))
+    path, its = (tmp_path / (entry.stem("orders") + entry.log_suffix) for entry in (one, other))
+    mine = path.read_bytes()
+    path.write_bytes(its.read_bytes())
+    for part in (one.cut(0, 10), one.cut(5, 10), one.cut(7, 15)):
+        reader = open_partition(storage, "orders", (part,))
+        with pytest.raises(ArchiveDamaged, match="were altered"):
+            list(reader.batches())
+        with pytest.raises(ArchiveDamaged, match="were altered"):
+            list(reader.records())
+        (damage,) = [item for item in open_damaged(storage, "orders", (part,)).batches() if isinstance(item, Damage)]
+        assert "were altered" in damage.what
+    path.write_bytes(mine)
+    assert records(storage, one.cut(5, 10)) == before
