@@ -106,7 +106,8 @@ PACKAGES: Mapping[str, Near] = {
     "cli": Near(
         _engine("cli*", "collector*", "interrupt*", "page*", "report*"),
         (
-            *_unit("test_cli*.py", "test_collector.py", "test_interrupt.py", "test_report.py", "test_run_shown.py"),
+            *_unit("test_cli*.py", "test_collector.py", "test_hints.py", "test_interrupt.py", "test_report.py"),
+            *_unit("test_run_shown.py"),
             *_unit("test_hostile_text.py", "test_page.py"),
             *_unit("archive/care/test_cost.py", "archive/care/test_inspect.py", "toolbox/test_output.py"),
         ),

@@ -6,7 +6,9 @@ the exit code of the process, and with it whether the Kubernetes Job tries again
 
 from __future__ import annotations
 
-from logkeep_engine.contract.names import ExitCode
+import os
+
+from logkeep_engine.contract.names import ENV_POD_NAMESPACE, ExitCode
 
 
 class LogkeepError(Exception):
@@ -31,6 +33,12 @@ class LogkeepError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         # Errors travel from executors to the driver by pickle; the keyword argument must survive.
         return (_rebuild, (type(self), self.message, self.hint))
+
+
+def by_place(pod: str, command: str) -> str:
+    """The text for whoever reads an error: `pod` of a run that the operator has started, `command` of any other, which
+    has no Secrets of Kubernetes."""
+    return pod if ENV_POD_NAMESPACE in os.environ else command
 
 
 def _rebuild(kind: type[LogkeepError], message: str, hint: str) -> LogkeepError:

@@ -242,6 +242,15 @@ class TestRuns:
         assert told in again.stderr
         assert "then: logkeep release -f FILE --run-id r1" in again.stderr
 
+        other = resource("KafkaRestore", restore_spec(kafka, archived, topics=topics, ifTopicExists="Append"))
+        for command in ("release", "diff"):
+            wrong = logkeep(command, *run, stdin=other)
+            assert_refused(wrong, "run r1 was begun with another spec")
+            assert (
+                "hint: Give the command the file with which the run was begun, with `ifTopicExists` as" in wrong.stderr
+            )
+        assert "a run id of its own" in logkeep("restore", *run, stdin=other).stderr
+
         assert logkeep("release", *run, stdin=text).returncode == 0
         released = logkeep("restore", *run, stdin=text)
         assert released.returncode == 0, released.stderr

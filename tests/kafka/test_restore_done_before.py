@@ -159,7 +159,7 @@ def test_what_is_not_there_any_more_is_not_called_restored(kafka: KafkaBroker, u
         TargetChanged, match=f"run first .* of its 1 topics 1 are not there, the first is '{made}'"
     ) as gone:
         git.run("third", topics=into)
-    assert "logkeep.dev/run-again" in gone.value.hint
+    assert "take another --run-id" in gone.value.hint
     create_topic(kafka.bootstrap, made, 1, NO_RETENTION)
     with pytest.raises(TargetChanged, match=r"run first .* its 1 topics hold nothing of it"):
         git.run("fourth", topics=into)

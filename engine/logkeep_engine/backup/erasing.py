@@ -15,7 +15,7 @@ from logkeep_engine.contract.keys import different, keys_in
 from logkeep_engine.contract.names import ENV_ERASURES_DIR, ERASURE, FILE_ERASED_KEYS, PATH_ERASURES_DIR, ExitCode
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.erasure.run import ErasureAsked, erase
-from logkeep_engine.errors import ArchiveFenced, ErasureFailed, LogkeepError
+from logkeep_engine.errors import ArchiveFenced, ErasureFailed, LogkeepError, by_place
 from logkeep_engine.report import Reporter
 from logkeep_engine.tasks import TaskRunner
 
@@ -108,15 +108,18 @@ class AskedErasures:
         folder = self.environ.get(ENV_ERASURES_DIR)
         path = Path(folder or PATH_ERASURES_DIR) / item.name / FILE_ERASED_KEYS
         source = f"key {reference.key} of Secret {reference.name}"
+        missing = by_place(f"there is no {source}", f"{ENV_ERASURES_DIR} is not set")
+        wanted = by_place(
+            "Create the Secret with the keys to erase",
+            f"Write the keys to erase to {item.name}/{FILE_ERASED_KEYS} in the folder that {ENV_ERASURES_DIR} names",
+        )
         try:
             return keys_in(path.read_bytes(), item.encoding, str(path) if folder else source)
         except OSError as error:
             raise ErasureFailed(
-                f"{where}: {path}: {error.strerror}" if folder else f"{where}: there is no {source}",
-                hint=f"{'Write' if folder else 'Create the Secret with'} the keys to erase, one on each line. On the "
-                f"command line, {ENV_ERASURES_DIR} names a folder that has them in {item.name}/{FILE_ERASED_KEYS}; or "
-                f"use `logkeep erase {uri} --topic {item.topic} --run-id {item.run_id} --keys-file FILE{for_owner}`: "
-                "by this run id the archive knows that it is done.",
+                f"{where}: {f'{path}: {error.strerror}' if folder else missing}",
+                hint=f"{wanted}, one on each line. Or use `logkeep erase {uri} --topic {item.topic} --run-id "
+                f"{item.run_id} --keys-file FILE{for_owner}`: by this run id the archive knows that it is done.",
             ) from None
         except (ValueError, LogkeepError) as error:
             raise ErasureFailed(f"{where}: {error}", hint="Write one key on each line.") from None

@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 import logkeep_engine
 from logkeep_engine.cli.output import print_line, visible
 from logkeep_engine.contract.cluster import ClusterSpec, Protocol, SaslMechanism
-from logkeep_engine.contract.names import ENV_SIGNING_DIR
+from logkeep_engine.contract.names import ENV_SIGNING_DIR, OPTION_KEYS
 from logkeep_engine.contract.pattern_lists import told_unmatched
 from logkeep_engine.contract.patterns import Pattern, PatternInvalid
 from logkeep_engine.errors import SpecError
@@ -132,7 +132,7 @@ class Server:
         """The storage at a URI. Raises SpecError."""
         from logkeep_engine.storage import open_uri
 
-        return open_uri(uri, self.endpoint, self.region)
+        return open_uri(uri, self.endpoint, self.region, keys=OPTION_KEYS)
 
     def archive(self, uri: str, claim: ArchiveClaim | None = None) -> Archive:
         """The archive at a URI. Raises ArchiveMissing, ArchiveRolledBack, and what the storage raises."""

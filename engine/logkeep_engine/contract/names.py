@@ -4,7 +4,7 @@ ConfigMaps, paths in the pod.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 BACKUP, RESTORE, BACKUP_RUN = "KafkaBackup", "KafkaRestore", "KafkaBackupRun"
@@ -61,7 +61,7 @@ ENV_POD_NAMESPACE = "LOGKEEP_POD_NAMESPACE"
 @dataclass(frozen=True, slots=True)
 class Keys:
     """Names of the variables that hold the credentials of one store. `ca_file` holds the path of the certificate
-    authorities to trust as that store. `field`: where a resource describes the store."""
+    authorities to trust as that store. `field`: where a resource describes the store; empty if options do."""
 
     access: str
     secret: str
@@ -69,8 +69,15 @@ class Keys:
     field: str
     ca_file: str
 
+    def part(self, name: str) -> str:
+        """The name of a part of the store as the user writes it: storage.endpoint, --endpoint."""
+        if self.field:
+            return f"{self.field}.{name}"
+        return "the URI" if name == "uri" else f"--{name}"
+
 
 OWN_KEYS = Keys(ENV_S3_ACCESS_KEY, ENV_S3_SECRET_KEY, ENV_S3_SESSION_TOKEN, "storage", ENV_S3_CA_FILE)
+OPTION_KEYS = replace(OWN_KEYS, field="")
 STATE_KEYS = Keys(
     ENV_STATE_S3_ACCESS_KEY, ENV_STATE_S3_SECRET_KEY, ENV_STATE_S3_SESSION_TOKEN, "state", ENV_STATE_S3_CA_FILE
 )

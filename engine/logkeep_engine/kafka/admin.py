@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError, TopicGone
 from logkeep_engine.kafka.brokers import ADVERTISED, BrokerPool
-from logkeep_engine.kafka.connection import KafkaConnection
+from logkeep_engine.kafka.connection import KafkaConnection, told_authorities, told_login
 from logkeep_engine.kafka.features import finalized_features
 from logkeep_engine.kafka.kept_pool import KeptPool, Question, ask_once
 from logkeep_engine.kafka.survey import Survey
@@ -320,7 +320,7 @@ class Admin:
             last = f"; last problem: {self._problem.str()}" if self._problem is not None else ""
             return BrokerUnavailable(
                 f"Cannot {what}: no answer from {servers}: {error.str()}{last}.",
-                hint="Check spec.cluster.bootstrapServers, security.protocol, the network path and the brokers.",
+                hint="Check the addresses, the security protocol, the network path and the brokers.",
             )
         return BrokerRefused(f"Cannot {what}: {error.name()}: {error.str()}.")
 
@@ -341,13 +341,11 @@ class Admin:
         if error.code() == KafkaError._SSL:
             return BrokerRefused(
                 f"The TLS handshake with {servers} failed: {error.str()}.",
-                hint="Check the authorities that spec.cluster.security.tls or spec.cluster.strimzi names, the client "
-                "certificate, and spec.cluster.security.protocol.",
+                hint=f"Check the authorities {told_authorities()}, the client certificate, and the security protocol.",
             )
         return BrokerRefused(
             f"{servers} refused user {self._connection.username!r}: {error.str()}.",
-            hint="Check the user and the password in the Secret of spec.cluster.security.sasl.secretRef, or of "
-            "spec.cluster.kafkaUserRef, and the mechanism.",
+            hint=f"Check the user and the password {told_login()}, and the SASL mechanism.",
         )
 
 

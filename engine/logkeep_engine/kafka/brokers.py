@@ -27,7 +27,7 @@ from typing import Self, TypeVar, cast
 from aiokafka.errors import KafkaError
 
 from logkeep_engine.contract.values import host_port
-from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError
+from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError, by_place
 from logkeep_engine.kafka import protocol
 from logkeep_engine.kafka.buffers import Buffers
 from logkeep_engine.kafka.codes import Code
@@ -108,7 +108,8 @@ class BrokerPool:
             await self.close()
             raise BrokerUnavailable(
                 error.message,
-                hint="Check spec.cluster.bootstrapServers, security.protocol and the network path from this pod.",
+                hint="Check the addresses, the security protocol and the network path "
+                + by_place("from this pod.", "from here."),
             ) from error
         except BaseException:
             await self.close()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from logkeep_engine.contract import names
 from logkeep_engine.contract.cluster import ClusterSpec, Protocol, SaslMechanism
-from logkeep_engine.errors import CredentialsMissing, SpecError
+from logkeep_engine.errors import CredentialsMissing, SpecError, by_place
 
 _SECURITY = "spec.cluster.security"
 
@@ -114,9 +114,30 @@ class KafkaConnection:
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise CredentialsMissing(
                 f"{_SECURITY}.tls: the certificate files cannot be used: {error}.",
-                hint="They must be PEM: ca.crt with certificates, tls.crt and its tls.key without a passphrase.",
+                hint="They must be PEM: "
+                + by_place(
+                    "ca.crt with certificates, tls.crt and its tls.key without a passphrase.",
+                    f"{names.ENV_KAFKA_CA_FILE} with certificates, {names.ENV_KAFKA_CERT_FILE} and its "
+                    f"{names.ENV_KAFKA_KEY_FILE} without a passphrase.",
+                ),
             ) from error
         return context
+
+
+def told_login() -> str:
+    """Where the user and the password of a connection come from, for messages."""
+    return by_place(
+        "in the Secret of spec.cluster.security.sasl.secretRef, or of spec.cluster.kafkaUserRef",
+        f"({names.ENV_KAFKA_USERNAME}, unless the resource says it, and {names.ENV_KAFKA_PASSWORD})",
+    )
+
+
+def told_authorities() -> str:
+    """Where the certificate authorities come from that are trusted as the brokers, for messages."""
+    return by_place(
+        "that spec.cluster.security.tls or spec.cluster.strimzi names",
+        f"in the file of {names.ENV_KAFKA_CA_FILE}, or those of this machine without it",
+    )
 
 
 def connection_from(spec: ClusterSpec, environ: Mapping[str, str] = os.environ) -> KafkaConnection:
@@ -129,7 +150,7 @@ def connection_from(spec: ClusterSpec, environ: Mapping[str, str] = os.environ) 
     if spec.strimzi is not None:
         raise SpecError(
             "spec.cluster.strimzi: only the operator can ask Kubernetes for a Kafka resource.",
-            hint="On the command line set spec.cluster.bootstrapServers and spec.cluster.security instead.",
+            hint="Set spec.cluster.bootstrapServers and spec.cluster.security instead.",
         )
     security = spec.security_with_user
     tls, sasl = security.tls, security.sasl
@@ -189,8 +210,10 @@ def _variable(environ: Mapping[str, str], name: str, where: str) -> str:
     if not value:
         raise CredentialsMissing(
             f"{where}: the environment variable {name} is not set.",
-            hint="In Kubernetes the operator sets it from the Secret or the ConfigMap; on the command line set it "
-            "yourself.",
+            hint=by_place(
+                "The operator sets it from the Secret or the ConfigMap: check its keys.",
+                "A command reads no Secret: set it.",
+            ),
         )
     return value
 
@@ -200,6 +223,8 @@ def _file(environ: Mapping[str, str], name: str, where: str) -> str:
     if not Path(path).is_file():
         raise CredentialsMissing(
             f"{where}: {name} names {path}, which is not a file.",
-            hint="Check that the Secret or the ConfigMap has the key and is mounted there.",
+            hint=by_place(
+                "Check that the Secret or the ConfigMap has the key and is mounted there.", "Name a PEM file."
+            ),
         )
     return path

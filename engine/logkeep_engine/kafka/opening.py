@@ -16,6 +16,7 @@ from aiokafka.errors import (
 )
 
 from logkeep_engine.errors import BrokerRefused
+from logkeep_engine.kafka.connection import told_authorities, told_login
 
 
 def refusal(broker: str, username: str | None, error: BaseException) -> BrokerRefused | None:
@@ -25,24 +26,22 @@ def refusal(broker: str, username: str | None, error: BaseException) -> BrokerRe
         if isinstance(cause, SaslAuthenticationFailed):
             return BrokerRefused(
                 f"{broker} refused user {username!r}: {reason_of(cause)}.",
-                hint="Check the user and the password in the Secret of spec.cluster.security.sasl.secretRef, or of "
-                "spec.cluster.kafkaUserRef.",
+                hint=f"Check the user and the password {told_login()}.",
             )
         if isinstance(cause, (UnsupportedSaslMechanismError, IllegalSaslStateError)):
             return BrokerRefused(
                 f"{broker} does not take this login: {reason_of(cause)}.",
-                hint="Check spec.cluster.security.protocol and sasl.mechanism against the broker's listener.",
+                hint="Compare the security protocol and the SASL mechanism with those of the broker's listener.",
             )
         if isinstance(cause, ssl.SSLCertVerificationError):
             return BrokerRefused(
                 f"{broker} has a certificate that is not trusted: {cause.verify_message}.",
-                hint="Check the authorities that spec.cluster.security.tls or spec.cluster.strimzi names, and the "
-                "host name.",
+                hint=f"Check the authorities {told_authorities()}, and the host name.",
             )
         if isinstance(cause, ssl.SSLError) and cause.reason:
             return BrokerRefused(
                 f"{broker} failed the TLS handshake: {cause.reason}.",
-                hint="Check spec.cluster.security.protocol, and whether the broker wants a client certificate.",
+                hint="Check the security protocol, and whether the broker wants a client certificate.",
             )
     if isinstance(error, ValueError):
         return BrokerRefused(

@@ -62,7 +62,7 @@ def busy(state: RestoreState) -> RestoreBusy:
     """The error about a run whose driver is still running."""
     return RestoreBusy(
         f"Run {state.run_id} has begun this restore, and its driver is still running; nothing was written.",
-        hint="Wait for its end, or stop it: delete or suspend its KafkaRestore.",
+        hint="Wait for its end, or stop it: delete or suspend its KafkaRestore, or interrupt its command.",
     )
 
 

@@ -35,7 +35,8 @@ class RestoreContext:
     `control` and `connection` answer for the cluster `cluster_id` only. `runner_factory` is called when the first tasks
     are ready. `drill` is there if this is an attempt of a drill. `refusals` gathers errors in a dry run, which writes
     nothing. `topics_config_map` is the place for the KafkaTopics of a restore that emits them. `permit` raises if
-    another run continues this one; `control` asks it before each change.
+    another run continues this one; `control` asks it before each change. `only_asked`: a command asks about a run that
+    another one has begun, and begins none.
     """
 
     run_id: str
@@ -52,6 +53,7 @@ class RestoreContext:
     refusals: Refusals = field(default_factory=Refusals)
     topics_config_map: str | None = None
     permit: Callable[[], None] = lambda: None
+    only_asked: bool = False
 
     @property
     def dry_run(self) -> bool:

@@ -36,6 +36,7 @@ def open_run(
             connection=replace(connection, cluster_id=cluster_id),
             runner_factory=_no_tasks,
             reporter=Reporter(state.run_id),
+            only_asked=True,
         )
 
 

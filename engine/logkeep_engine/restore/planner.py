@@ -277,11 +277,12 @@ class RestorePlanner:
         refusals, suitable = self._context.refusals, dict(existing)
         if self._spec.if_topic_exists is IfTopicExists.FAIL:
             with refusals:
-                refuse_existing(choices, existing)
+                refuse_existing(choices, existing, everything=self._spec.everything)
             suitable = {}
         if self._spec.if_topic_exists is IfTopicExists.RESUME:
             with refusals:
-                refuse_unknown(choices, existing, self._context.state.storage.uri)
+                where = self._context.state.storage.uri
+                refuse_unknown(choices, existing, where, everything=self._spec.everything)
             suitable = {}
         now_ms = int(time.time() * 1000)
         warnings: list[str] = []

@@ -21,7 +21,7 @@ from logkeep_engine.archive.names import check_run_id, run_file
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import IfTopicExists
 from logkeep_engine.contract.stored import StoredDocument
-from logkeep_engine.errors import ObjectMissing, RestoreUnfinished, TargetChanged
+from logkeep_engine.errors import ObjectMissing, RestoreUnfinished, TargetChanged, by_place
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.restore.context import Planned
 from logkeep_engine.restore.holding import lacking
@@ -125,8 +125,8 @@ def check_still_there(earlier: RunResult, planned: Planned, ids: Mapping[str, st
         raise TargetChanged(
             f"run {earlier.run_id} has done this restore into Kafka cluster {plan.cluster_id}, but {what}",
             hint="Somebody has deleted topics since, or the cluster was created again under its old id, or somebody "
-            "has altered the state of the restore. To restore once more, give the annotation logkeep.dev/run-again a "
-            "new value.",
+            "has altered the state of the restore. To restore once more, "
+            + by_place("give the annotation logkeep.dev/run-again a new value.", "take another --run-id."),
         )
 
 

@@ -255,6 +255,7 @@ class RestoreRun(DriverRun):
             expect=self._expect,
             refusals=refusals,
             topics_config_map=self._topics_config_map,
+            only_asked=self._only_verify,
         )
 
     def _find_out(self) -> RunResult:

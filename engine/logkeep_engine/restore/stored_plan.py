@@ -45,10 +45,16 @@ def store_plan(context: RestoreContext, plan: RestorePlan) -> None:
             ) from None
 
 
+_AS_BEGUN = (
+    "Give the command the file with which the run was begun, with `ifTopicExists` as the option --if-topic-exists has "
+    "set it then. What decides nothing of what is restored may differ, such as limits, security and topics.holdFor."
+)
+
+
 def refuse_other_plan(context: RestoreContext, plan: RestorePlan, digest: str) -> None:
     """Raises SpecError for the plan of a run that was begun with another spec, archive or cluster, and StateAltered for
     that of another run. `digest` is that of this run's spec."""
-    hint = "Give this restore a run id of its own."
+    hint = _AS_BEGUN if context.only_asked else "Give this restore a run id of its own."
     if plan.archive_id != context.archive.info.archive_id:
         raise SpecError(f"run {context.run_id} was begun from archive {plan.archive_id}, not this one", hint=hint)
     if plan.cluster_id != context.cluster_id:
@@ -63,7 +69,9 @@ def refuse_other_plan(context: RestoreContext, plan: RestorePlan, digest: str) -
     if plan.spec_digest != digest:
         raise SpecError(
             f"run {context.run_id} was begun with another spec",
-            hint="Take the spec with which it was begun, or give this restore a run id of its own.",
+            hint=_AS_BEGUN
+            if context.only_asked
+            else "Take the spec with which it was begun, or give this restore a run id of its own.",
         )
 
 

@@ -85,7 +85,13 @@ class ExistingTopic:
         return is_compacted(self.configs)
 
 
-def refuse_existing(choices: Sequence[Choice], existing: Iterable[str]) -> None:
+_OF_EVERYTHING = (
+    "A restore of everything renames, appends to and replaces no topic. Delete what is there, if nobody needs it, or "
+    "restore into a cluster that has no such topic."
+)
+
+
+def refuse_existing(choices: Sequence[Choice], existing: Iterable[str], *, everything: bool) -> None:
     """Raises TopicExists naming every target that exists already (`ifTopicExists: Fail`)."""
     names = set(existing)
     there = [choice.target for choice in choices if choice.target in names]
@@ -94,12 +100,15 @@ def refuse_existing(choices: Sequence[Choice], existing: Iterable[str]) -> None:
             f"{'topic' if len(there) == 1 else 'topics'} {_listing(there)} already "
             f"exist{'s' if len(there) == 1 else ''} "
             "on the target cluster; nothing was written",
-            hint="Delete them, rename with spec.topics.rename, write after what they hold with "
+            hint=f"{_OF_EVERYTHING} If an earlier restore of everything has made them, continue it with "
+            "spec.ifTopicExists: Resume."
+            if everything
+            else "Delete them, rename with spec.topics.rename, write after what they hold with "
             "spec.ifTopicExists: Append, or let the restore delete them with Replace.",
         )
 
 
-def refuse_unknown(choices: Sequence[Choice], existing: Iterable[str], where: str) -> None:
+def refuse_unknown(choices: Sequence[Choice], existing: Iterable[str], where: str, *, everything: bool) -> None:
     """Raises TopicExists naming every target that exists already, where no restore is known that could be resumed."""
     names = set(existing)
     there = [choice.target for choice in choices if choice.target in names]
@@ -108,7 +117,8 @@ def refuse_unknown(choices: Sequence[Choice], existing: Iterable[str], where: st
             f"{_listing(there)}: there already, and {where} knows of no restore with the same settings into this "
             "cluster that could be resumed; nothing was written",
             hint="Resume continues a restore that has the same source, topics, point, offsets and consumerGroups, "
-            "and its state in the same place. Look at the earlier KafkaRestore, or choose Append or Replace.",
+            "and its state in the same place: compare it with the earlier one. "
+            + (_OF_EVERYTHING if everything else "Or choose Append or Replace."),
         )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from logkeep_engine.contract.names import ENV_POD_IP, ENV_POD_NAME, ENV_POD_NAMESPACE
+from logkeep_engine.contract.spark_keys import EXECUTOR_ENV
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec
 from logkeep_engine.contract.values import host_port, url_host
 from logkeep_engine.errors import SpecError
@@ -91,6 +92,7 @@ def kubernetes_conf(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict
         "spark.driver.bindAddress": address,
         "spark.kubernetes.namespace": environ[ENV_POD_NAMESPACE],
         "spark.kubernetes.driver.pod.name": pod,
+        f"{EXECUTOR_ENV}{ENV_POD_NAMESPACE}": environ[ENV_POD_NAMESPACE],  # errors of a pod are told as such
         "spark.kubernetes.executor.podNamePrefix": _pod_name_prefix(pod),
     }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from logkeep_engine.contract import names
-from logkeep_engine.errors import CredentialsMissing
+from logkeep_engine.errors import CredentialsMissing, by_place
 
 # Variables that IRSA and EKS Pod Identity put into the pods of a ServiceAccount.
 _IDENTITIES = (
@@ -26,8 +26,10 @@ def require_keys(keys: names.Keys, environ: Mapping[str, str], told: str) -> Non
         raise CredentialsMissing(
             f"{keys.field}.credentials.secretRef {told}, but {' and '.join(missing)} "
             f"{'is' if len(missing) == 1 else 'are'} not in the environment.",
-            hint="The Secret must have the keys accessKeyId and secretAccessKey, or those that secretRef names; "
-            "outside Kubernetes set the variables yourself.",
+            hint=by_place(
+                "The Secret must have the keys accessKeyId and secretAccessKey, or those that secretRef names.",
+                "A command reads no Secret: set the variables.",
+            ),
         )
 
 
@@ -39,8 +41,11 @@ def require_identity(keys: names.Keys, environ: Mapping[str, str]) -> None:
     raise CredentialsMissing(
         f"{keys.field}.credentials.workloadIdentity asks for the pod's own identity, and it has none: "
         f"neither {ways} is in the environment.",
-        hint="Bind both ServiceAccounts, of driver and executors, to a role: annotate them for IRSA, associate "
-        "them for EKS Pod Identity. Leave credentials out to take whatever the environment gives.",
+        hint=by_place(
+            "Bind both ServiceAccounts, of driver and executors, to a role: annotate them for IRSA, associate them for "
+            "EKS Pod Identity. Leave credentials out to take whatever the environment gives.",
+            "Leave credentials out to take whatever the environment gives.",
+        ),
     )
 
 
@@ -52,8 +57,10 @@ def require_ca_file(keys: names.Keys, environ: Mapping[str, str]) -> str:
     found = f"names {path}, which is not a file" if path else "is not in the environment"
     raise CredentialsMissing(
         f"{keys.field}.tls names certificate authorities, but {keys.ca_file} {found}.",
-        hint="In Kubernetes the operator mounts them from the Secret or the ConfigMap: check its key. Outside "
-        "Kubernetes set the variable yourself.",
+        hint=by_place(
+            "The operator mounts them from the Secret or the ConfigMap: check its key.",
+            "Set the variable to a PEM file with them, or leave tls out.",
+        ),
     )
 
 
@@ -65,9 +72,12 @@ def require_signing_keys(environ: Mapping[str, str]) -> None:
     found = f"names {folder}, which is not a folder" if folder else "is not in the environment"
     raise CredentialsMissing(
         f"storage.signing names the keys of the archive, but {names.ENV_SIGNING_DIR} {found}.",
-        hint="In Kubernetes the operator mounts them from the Secret. On the command line give "
-        f"--signing-dir, or set the variable yourself: a folder with the files {names.FILE_PRIVATE_KEY} and "
-        f"{names.FILE_PUBLIC_KEYS}.",
+        hint=by_place(
+            f"The operator mounts them from the Secret: check its keys {names.FILE_PRIVATE_KEY} and "
+            f"{names.FILE_PUBLIC_KEYS}.",
+            f"Give --signing-dir, or set the variable: a folder with the files {names.FILE_PRIVATE_KEY} and "
+            f"{names.FILE_PUBLIC_KEYS}.",
+        ),
     )
 
 

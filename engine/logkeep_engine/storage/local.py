@@ -15,7 +15,14 @@ from pathlib import Path
 from types import TracebackType
 from urllib.parse import unquote, urlsplit
 
-from logkeep_engine.errors import BucketMissing, ObjectExists, ObjectMissing, StorageRefused, StorageUnavailable
+from logkeep_engine.errors import (
+    BucketMissing,
+    ObjectExists,
+    ObjectMissing,
+    StorageRefused,
+    StorageUnavailable,
+    by_place,
+)
 from logkeep_engine.storage.base import (
     ANYTHING,
     WHOLE_BYTES,
@@ -50,7 +57,10 @@ class LocalStorage(Storage):
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent
         if not folder.is_dir():
-            raise BucketMissing(f"{self.uri}: {folder} is not a folder.", hint="Name a folder, or mount the volume.")
+            raise BucketMissing(
+                f"{self.uri}: {folder} is not a folder.",
+                hint=by_place("Name a folder of the volume.", "Name a folder."),
+            )
         if not os.access(folder, os.R_OK | os.X_OK):
             raise StorageRefused(f"{self.uri}: no permission to read {folder}.", hint="Check its owner and mode.")
 

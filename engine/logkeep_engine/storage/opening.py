@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from logkeep_engine.contract import names
 from logkeep_engine.contract import storage as specs
-from logkeep_engine.errors import StorageRefused
+from logkeep_engine.errors import StorageRefused, by_place
 from logkeep_engine.storage.base import Storage
 from logkeep_engine.storage.credentials import require_ca_file, require_identity, require_keys, require_signing_keys
 from logkeep_engine.storage.local import LocalStorage
@@ -62,15 +62,16 @@ def open_uri(
         _refuse_rest(uri, hint="In the name of a folder write %3F and %23.")
         return LocalStorage(uri)
     if parts.scheme == "s3" and parts.netloc:
-        _refuse_rest(uri, hint=f"End the URI there. {_LOGIN}")
+        _refuse_rest(uri, hint=f"End the URI there. {_login()}")
         return S3Storage(uri, endpoint, region, environ, keys=keys, identity=identity, ca_file=ca_file)
     raise _no_storage_uri(uri)
 
 
-_LOGIN = (
-    f"Credentials come from the environment ({names.ENV_S3_ACCESS_KEY}, {names.ENV_S3_SECRET_KEY}); in Kubernetes the "
-    "Secret of storage.credentials.secretRef fills it."
-)
+def _login() -> str:
+    return by_place(
+        "Credentials come from the Secret of storage.credentials.secretRef.",
+        f"Credentials come from the environment ({names.ENV_S3_ACCESS_KEY}, {names.ENV_S3_SECRET_KEY}).",
+    )
 
 
 def _no_storage_uri(uri: str) -> StorageRefused:
@@ -85,7 +86,7 @@ def _refuse_login(parts: SplitResult) -> None:
     if "@" in authority or (parts.scheme == "s3" and ":" in authority):
         raise StorageRefused(
             "The storage URI, which is not repeated here, has a user, a password or a port: none belongs there.",
-            hint=f"Write s3://bucket/prefix. {_LOGIN}",
+            hint=f"Write s3://bucket/prefix. {_login()}",
         )
 
 

@@ -9,7 +9,7 @@ from logkeep_engine.archive.catalog.facts import RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.backup.erasing import AskedErasures
 from logkeep_engine.contract.erasures import Erasure
-from logkeep_engine.contract.names import ENV_ERASURES_DIR
+from logkeep_engine.contract.names import ENV_ERASURES_DIR, ENV_POD_NAMESPACE
 from logkeep_engine.errors import ArchiveFenced, DataLoss, ErasureFailed, LogkeepError
 from logkeep_engine.storage import LocalStorage
 from tests.runners import HereRunner
@@ -68,14 +68,20 @@ def test_one_that_fails_holds_up_no_other_and_is_tried_again(storage: LocalStora
     assert [item[2] for item in seen(storage)] == [None]
 
 
-def test_without_a_secret_the_message_has_the_command_that_does_it(storage: LocalStorage) -> None:
+def test_without_a_secret_the_message_has_the_command_that_does_it(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing is mounted, as on a laptop."""
     wanted = AskedErasures([erasure("ticket-1")], HereRunner, {})
-    with pytest.raises(ErasureFailed, match="ticket-1: there is no key keys of Secret customers") as caught:
+    with pytest.raises(ErasureFailed, match="ticket-1: LOGKEEP_ERASURES_DIR is not set") as caught:
         wanted.perform(Archive.open(storage))
     command = f"logkeep erase {storage.uri} --topic orders --run-id erasure-ticket-1 --keys-file FILE"
     assert f"`{command}`" in str(caught.value)
-    assert "LOGKEEP_ERASURES_DIR" in str(caught.value)
+    assert "to ticket-1/keys in the folder that LOGKEEP_ERASURES_DIR names" in str(caught.value)
+    monkeypatch.setenv(ENV_POD_NAMESPACE, "team")
+    with pytest.raises(ErasureFailed, match="ticket-1: there is no key keys of Secret customers") as of_pod:
+        wanted.perform(Archive.open(storage))
+    assert f"`{command}`" in str(of_pod.value)
 
 
 def test_run_of_another_kind_that_has_its_id_is_no_erasure(storage: LocalStorage, tmp_path: Path) -> None:

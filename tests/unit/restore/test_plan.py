@@ -52,6 +52,7 @@ from logkeep_engine.restore.topics import (
     plan_topic,
     refuse_existing,
     refuse_far_partition,
+    refuse_unknown,
     too_few_in_sync,
     topic_facts,
     working_configs,
@@ -235,9 +236,24 @@ class TestExistingTopics:
     def test_all_existing_targets_are_named(self) -> None:
         choices = [Choice(topic(name, number), name) for number, name in enumerate("cab")]
         with pytest.raises(TopicExists, match="topics a, b already exist on") as caught:
-            refuse_existing(choices, ["a", "b", "other"])
+            refuse_existing(choices, ["a", "b", "other"], everything=False)
         assert "nothing was written" in caught.value.message
-        refuse_existing(choices, ["other"])
+        assert "spec.topics.rename" in caught.value.hint
+        refuse_existing(choices, ["other"], everything=False)
+
+    def test_hints_of_a_restore_of_everything_name_no_field_that_it_refuses(self) -> None:
+        choices = [Choice(topic("orders"), "orders")]
+        with pytest.raises(TopicExists) as fail:
+            refuse_existing(choices, ["orders"], everything=True)
+        assert "continue it with spec.ifTopicExists: Resume" in fail.value.hint
+        with pytest.raises(TopicExists) as resume:
+            refuse_unknown(choices, ["orders"], "s3://a", everything=True)
+        for hint in (fail.value.hint, resume.value.hint):
+            assert "Delete what is there" in hint
+            for word in ("spec.topics", "Append", "Replace"):
+                assert word not in hint
+        with pytest.raises(TopicExists, match="Or choose Append or Replace"):
+            refuse_unknown(choices, ["orders"], "s3://a", everything=False)
 
     def test_append_needs_as_many_partitions(self) -> None:
         with pytest.raises(TargetUnsuitable, match="topic copy has 1 partitions, the archived topic orders has 2"):

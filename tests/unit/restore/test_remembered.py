@@ -12,6 +12,7 @@ import pytest
 
 from logkeep_engine.archive.catalog.facts import Coverage, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.contract.names import ENV_POD_NAMESPACE
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import IfTopicExists
 from logkeep_engine.errors import ArchiveDamaged, RestoreUnfinished, StateAltered, TargetChanged
@@ -167,11 +168,17 @@ def test_a_restore_was_done_if_the_cluster_has_its_topics(first: RestoreState) -
         ),
     ],
 )
-def test_a_cluster_without_its_topics_is_not_called_restored(first: RestoreState, cluster: Cluster, what: str) -> None:
+def test_a_cluster_without_its_topics_is_not_called_restored(
+    first: RestoreState, cluster: Cluster, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     planned = restored(first)
     with pytest.raises(TargetChanged, match=f"run first has done this restore into Kafka cluster k1, .*{what}") as no:
         check(planned, cluster, orders="o1")
-    assert "logkeep.dev/run-again" in no.value.hint
+    assert "take another --run-id" in no.value.hint
+    monkeypatch.setenv(ENV_POD_NAMESPACE, "team")
+    with pytest.raises(TargetChanged) as of_pod:
+        check(planned, cluster, orders="o1")
+    assert "logkeep.dev/run-again" in of_pod.value.hint
 
 
 def test_a_run_that_says_it_had_nothing_to_restore_is_held_to_the_archive(first: RestoreState) -> None:

@@ -464,7 +464,7 @@ def _check_goes_on(archive: Archive, cluster_id: str, segments: FormatName, impo
     if info.segments is not segments:
         raise ArchiveMismatch(
             f"The archive at {uri} is of format {info.segments}, not {segments}.",
-            hint="An archive has one format: use another storage.uri, or `logkeep convert` to make another archive "
+            hint="An archive has one format: write to another place, or use `logkeep convert` to make another archive "
             "of this one.",
         )
     if info.cluster_id != cluster_id:

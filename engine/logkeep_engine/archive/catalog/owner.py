@@ -25,7 +25,7 @@ from logkeep_engine.archive.catalog.facts import NO_COMMIT
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.anchor import NEW
 from logkeep_engine.contract.names import BACKUP, ENV_SIGNING_DIR
-from logkeep_engine.errors import ArchiveOwned, ArchiveUnsigned
+from logkeep_engine.errors import ArchiveOwned, ArchiveUnsigned, by_place
 
 
 def check_owner(archive: Archive, state: ArchiveState) -> None:
@@ -47,8 +47,10 @@ def check_signs(archive: Archive, state: ArchiveState) -> None:
         known = f"is signed since commit {state.signed_since}" if is_signed else "is to be signed"
         raise ArchiveUnsigned(
             f"The archive at {archive.storage.uri} {known}, and this run has no key to sign with.",
-            hint="Name the Secret with the private key in spec.storage.signing.secretRef; on the command line "
-            f"--signing-dir or {ENV_SIGNING_DIR} names a folder with it.",
+            hint=by_place(
+                "Name the Secret with the private key in spec.storage.signing.secretRef.",
+                f"Name a folder with it with --signing-dir or {ENV_SIGNING_DIR}.",
+            ),
         )
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from logkeep_engine.contract.names import ENV_SIGNING_DIR, FILE_PRIVATE_KEY, FILE_PUBLIC_KEYS
-from logkeep_engine.errors import ArchiveUnsigned, CredentialsMissing
+from logkeep_engine.errors import ArchiveUnsigned, CredentialsMissing, by_place
 
 if TYPE_CHECKING:
     # It takes 8 MiB and 30 ms: only who has keys imports it.
@@ -94,14 +94,18 @@ class SigningKeys:
 NO_KEYS = SigningKeys()
 
 
+def _where_keys_are() -> str:
+    return by_place("storage.signing.secretRef", "the folder of --signing-dir")
+
+
 def unsigned(what: str) -> ArchiveUnsigned:
     """The error for what no trusted key has signed."""
     return ArchiveUnsigned(
         f"{what}.",
         hint="Find out who writes the bucket, and bring back what is altered from a copy. If another key has signed "
-        f"it that you trust, add it to {FILE_PUBLIC_KEYS!r} of storage.signing.secretRef. An archive of which nothing "
-        "is signed is signed by the next run of its KafkaBackup, if that knows its newest commit: by "
-        "status.archive.anchor, --expect-commit, or logkeep.dev/take-over.",
+        f"it that you trust, add it to {FILE_PUBLIC_KEYS!r} of {_where_keys_are()}. An archive of which nothing is "
+        "signed is signed by its next backup, if that knows its newest commit: by "
+        + by_place("status.archive.anchor or the annotation logkeep.dev/take-over.", "--expect-commit or --take-over."),
     )
 
 
@@ -112,7 +116,7 @@ def unsigned_document(name: str, signer: str) -> ArchiveUnsigned:
         f"{name}: {by}.",
         hint="Find out who writes to that place, and bring the object back from a copy. If it is from before the "
         "signing began, or of a run that had no key, delete it, or begin the run under another id. If another key has "
-        f"signed it that you trust, add it to {FILE_PUBLIC_KEYS!r} of storage.signing.secretRef.",
+        f"signed it that you trust, add it to {FILE_PUBLIC_KEYS!r} of {_where_keys_are()}.",
     )
 
 

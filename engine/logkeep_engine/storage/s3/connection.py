@@ -97,7 +97,7 @@ def connect(place: S3Place, environ: Mapping[str, str]) -> S3Connection:
     region = place.region or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
     if region is None and place.endpoint is not None:
         region = "us-east-1"  # any name will do for a store of one's own, but the signature needs one
-    if place.keys != names.OWN_KEYS:  # botocore would look elsewhere, and find those of another store
+    if place.keys.access != names.OWN_KEYS.access:  # botocore would look elsewhere, and find those of another store
         require_keys(place.keys, environ, "is set")
     of_environment = {} if place.identity else environ
     key = of_environment.get(place.keys.access) or None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from logkeep_engine.contract import names
 from logkeep_engine.errors import (
     BucketMissing,
     CredentialsMissing,
@@ -14,6 +13,7 @@ from logkeep_engine.errors import (
     ObjectMissing,
     StorageRefused,
     StorageUnavailable,
+    by_place,
 )
 from logkeep_engine.storage.s3.place import S3Place
 
@@ -85,22 +85,34 @@ def translate(error: Exception, place: S3Place, path: str) -> LogkeepError:
     if isinstance(error, (NoCredentialsError, PartialCredentialsError, ProfileNotFound)):
         return CredentialsMissing(
             f"{place.uri}: no credentials for {place.where}.",
-            hint=f"Set {names.ENV_S3_ACCESS_KEY} and {names.ENV_S3_SECRET_KEY} "
-            "(storage.credentials.secretRef does), or give the pod a workload identity.",
+            hint=by_place(
+                f"Name a Secret in {place.keys.part('credentials.secretRef')}, or give the pod a workload identity.",
+                f"Set {place.keys.access} and {place.keys.secret}, or what else the AWS libraries look for.",
+            ),
         )
     if isinstance(error, (ParamValidationError, ValueError, TypeError)):
         what = str(error) if place.endpoint is None else str(error).replace(place.endpoint, place.where)
-        return StorageRefused(f"{name}: {what}", hint="Check storage.uri, storage.endpoint and storage.region.")
+        return StorageRefused(f"{name}: {what}", hint=f"Check {place.keys.part('uri')}, {_endpoint_and_region(place)}.")
     kind = type(error).__name__
     if "CERTIFICATE_VERIFY_FAILED" in str(error) or (isinstance(error, HTTPClientError) and "SSL" in kind.upper()):
         return StorageRefused(
             f"{place.where}: TLS failed ({kind}).",
-            hint="Check the endpoint's certificate, and the certificate authorities in the storage's field tls.",
+            hint=f"Check the endpoint's certificate, and the certificate authorities {_authorities(place)}.",
         )
     return StorageUnavailable(
         f"{name}: no answer from {place.where} ({kind}).",
-        hint="Check that storage.endpoint is right and reachable.",
+        hint=f"Check that {place.keys.part('endpoint')} is right and reachable.",
     )
+
+
+def _endpoint_and_region(place: S3Place) -> str:
+    return f"{place.keys.part('endpoint')} and {place.keys.part('region')}"
+
+
+def _authorities(place: S3Place) -> str:
+    """Where the certificate authorities come from that are trusted as the store."""
+    given = place.keys.ca_file if place.ca_file else "AWS_CA_BUNDLE, if it is set"
+    return by_place(f"of {place.keys.field}.tls", f"in the file of {given}")
 
 
 def _translate_answer(error: Any, place: S3Place, name: str) -> LogkeepError:
@@ -109,7 +121,8 @@ def _translate_answer(error: Any, place: S3Place, name: str) -> LogkeepError:
     where = place.where
     if code in _MISSING_BUCKET:
         return BucketMissing(
-            f"Bucket {place.bucket!r} does not exist at {where}.", hint="Create it, or correct storage.uri."
+            f"Bucket {place.bucket!r} does not exist at {where}.",
+            hint=f"Create it, or correct {place.keys.part('uri')}.",
         )
     if code in _MISSING_OBJECT:
         return ObjectMissing(f"{name} does not exist.")
@@ -120,7 +133,11 @@ def _translate_answer(error: Any, place: S3Place, name: str) -> LogkeepError:
     if code in _CREDENTIALS:
         return StorageRefused(
             f"{where} refused the credentials for {name}: {code}.",
-            hint=f"Check {place.keys.access}, {place.keys.secret}, {place.keys.field}.region and the clock.",
+            hint=by_place(
+                f"Check the Secret of {place.keys.part('credentials.secretRef')}, if it names one, "
+                f"{place.keys.part('region')} and the clock.",
+                f"Check {place.keys.access}, {place.keys.secret}, {place.keys.part('region')} and the clock.",
+            ),
         )
     if code == "InvalidObjectState":
         return _cold(error, name)
@@ -153,7 +170,7 @@ def _translate_answer(error: Any, place: S3Place, name: str) -> LogkeepError:
     if code in _UPLOAD_GONE:
         return UploadGone(name)
     kind = NotUnderstood if code in _NOT_KNOWN else StorageRefused
-    return kind(f"{name}: {where} answered {code or status}.", hint="Check storage.endpoint and storage.region.")
+    return kind(f"{name}: {where} answered {code or status}.", hint=f"Check {_endpoint_and_region(place)}.")
 
 
 def _cold(error: Any, name: str) -> ObjectCold:

@@ -215,7 +215,7 @@ def test_an_archive_is_signed_from_a_commit_on_with_all_that_was_there(storage: 
     known = a_run(storage, 0, NO_KEYS, often=True)
     with pytest.raises(ArchiveUnsigned, match="no trusted key has signed commit 2") as caught:
         opened(storage).load()
-    assert "is signed by the next run of its KafkaBackup, if that knows its newest commit" in caught.value.hint
+    assert "is signed by its next backup, if that knows its newest commit" in caught.value.hint
     a_run(storage, 10, ALICE, known=known)
     archive = opened(storage)
     assert (archive.load().signed_since, archive.load().commit) == (3, 5)
