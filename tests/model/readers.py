@@ -87,7 +87,8 @@ def _differences(
         yield "outside", f"offsets {sorted(outside)} lie outside of {bounds}"
     gone = world.gone(key, line, asked)
     if world.topic_of(key[0]).has_states:
-        yield from _wrong_keys(line, [known[at] for at in offsets], bounds, gone, world.settings.has_batches)
+        got, has_snapshots = [known[at] for at in offsets], bool(state.snapshots.get(key))
+        yield from _wrong_keys(line, got, bounds, gone, world.settings.has_batches, has_snapshots)
     else:
         yield from _lacking(state, key, line, offsets, bounds, gone)
 
@@ -116,7 +117,7 @@ def _lacking(
 
 
 def _wrong_keys(
-    line: Line, got: list[Rec], bounds: Bounds, gone: set[int], has_batches: bool
+    line: Line, got: list[Rec], bounds: Bounds, gone: set[int], has_batches: bool, has_snapshots: bool
 ) -> Iterator[tuple[str, str]]:
     written = _within(line, bounds, line.written.values())
     right = last_values(written)
@@ -135,7 +136,7 @@ def _wrong_keys(
             continue
         if last is not None and last.offset not in line.read and any(at > last.offset for at in gone):
             continue  # it was gone before limits took what is behind it, and the archive says that it has nothing there
-        if bounds.since is not None and last is not None and _may_be_earlier(line, last, bounds.since):
+        if bounds.since is not None and last is not None and _may_be_earlier(line, last, bounds.since, has_snapshots):
             continue
         if bounds.before is not None and last is not None and _left_no_trace(line, last, bounds.before, has_batches):
             continue
@@ -157,12 +158,13 @@ def _left_no_trace(line: Line, rec: Rec, before: int, has_batches: bool) -> bool
     return any(other.offset < rec.offset and other.time >= before for other in line.read.values())
 
 
-def _may_be_earlier(line: Line, rec: Rec, since: int) -> bool:
-    """Whether a record may be one of before a window for who reads a snapshot: it was overwritten, or the records were
+def _may_be_earlier(line: Line, rec: Rec, since: int, has_snapshots: bool) -> bool:
+    """Whether a record may be one of before a window for who reads a snapshot: it was overwritten, or its own time is
+    before that of the window, for a snapshot does not know which transaction it is of; or the records were overwritten
     by which alone its transaction reaches into the window, or these are tombstones, which go in the end."""
     late = [other for other in line.written.values() if other.place == rec.place and other.time >= since]
     gone = all(other.value is None or _overwritten(line, other) for other in late)
-    return _overwritten(line, rec) or (rec.time < since and gone)
+    return _overwritten(line, rec) or (rec.time < since and (has_snapshots or gone))
 
 
 def _overwritten(line: Line, rec: Rec) -> bool:
