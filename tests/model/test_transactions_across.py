@@ -16,6 +16,7 @@ from logkeep_engine.archive.care.branching import branch_off
 from logkeep_engine.archive.care.points import KeepRules
 from logkeep_engine.archive.care.retaining import RetentionRules, retain
 from logkeep_engine.archive.care.retention import RetentionLimits
+from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome, TopicEntry, branch_id
 from logkeep_engine.archive.catalog.lineage import Fork
@@ -119,6 +120,14 @@ def test_a_transaction_goes_on_behind_a_fork_within_a_segment() -> None:
 def test_a_point_in_a_transaction_that_goes_on_behind_a_fork_has_nothing_of_it() -> None:
     store = forked([([*BELOW, *COMMITTED], [])])
     assert restored(store, 11) == [*range(5)]
+
+
+def test_verify_says_nothing_of_transactions_that_were_cut_off() -> None:
+    """The index names the second transaction as aborted, and the marker on the other side is of the first one."""
+    first = [*BELOW, marker(10, P, commit=False), data(11, 2, P), data(13, 2)]
+    store = forked([(first, [AbortedTxn(P, 5, 10, 5), AbortedTxn(P, 11, 12, 11)])])
+    report = verify(Archive.open(store))
+    assert (report.whole, report.disagreements) == (True, [])
 
 
 def end_within_a_transaction(store: Storage, *, alone: bool = False) -> None:

@@ -235,6 +235,9 @@ class _Reading:
             self.cold.append(entry)
             self._holed = True
             return
+        if transactions and entry.base_offset < transactions[-1].next_offset:
+            transactions.pop()  # what all of it says is of records that were cut off, too
+            self.end_partition()
         if checked.transactions is not None:
             transactions.append(checked.transactions)
         shared = {} if entry.pack_files is None else entry.objects(self._chosen[entry.topic_id])

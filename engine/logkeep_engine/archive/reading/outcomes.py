@@ -68,11 +68,7 @@ def facts_in(
     known = segment_transactions(storage, topic, entry, on_damage)
     if end is None or not entry.transactional:
         return known
-    whole = entry.uncut
-    aborted: Sequence[AbortedTxn] | None = ()
-    if whole.files.txnindex_bytes:
-        found = reader_of(whole).transaction_index(storage, topic, whole, on_damage)
-        aborted = None if found is None else list(txns_below(found, end))
+    whole, aborted = entry.uncut, _index_below(storage, topic, entry, end, on_damage)
     follower = SegmentFollower(entry.base_offset, known.epoch)
     for stretch, headers in reader_of(whole).batches(storage, topic, whole, entry.base_offset, on_damage):
         below = headers[: headers.first_reaching(end)]
@@ -98,17 +94,26 @@ def transaction_index(
 ) -> list[AbortedTxn]:
     """The entries of all transaction indexes, several of which are read at once. One that is missing or altered is
     damage as with `aborted_in`."""
-    indexed = [(entry, left_at(entries, at)) for at, entry in enumerate(entries) if entry.files.txnindex_bytes]
+    indexed = [at for at, entry in enumerate(entries) if entry.files.txnindex_bytes]
     if not indexed:
         return []
 
-    def read(item: tuple[SegmentEntry, int | None]) -> Sequence[AbortedTxn]:
-        entry, end = item
-        found = reader_of(entry).transaction_index(storage, topic, entry.uncut, on_damage) or ()
-        return found if end is None else list(txns_below(found, end))
+    def read(at: int) -> Sequence[AbortedTxn]:
+        return _index_below(storage, topic, entries[at], left_at(entries, at), on_damage) or ()
 
     with ThreadPoolExecutor(_READERS, thread_name_prefix="logkeep-txn") as pool:
         return [txn for some in pool.map(read, indexed) for txn in some]
+
+
+def _index_below(
+    storage: Storage, topic: str, entry: SegmentEntry, end: int | None, on_damage: OnDamage | None
+) -> Sequence[AbortedTxn] | None:
+    """Return the entries of a segment's index for what lies below an offset, or all; None if it is damaged."""
+    whole = entry.uncut
+    if not whole.files.txnindex_bytes:
+        return ()
+    found = reader_of(whole).transaction_index(storage, topic, whole, on_damage)
+    return found if found is None or end is None else list(txns_below(found, end))
 
 
 def segment_transactions(
