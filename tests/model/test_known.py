@@ -648,6 +648,17 @@ CUT_OFF_WHILE_CONVERTED = history(
     Backup(),
     Convert(),
 )
+# Of what a killed conversion lacks, a snapshot may have no batch: there is nothing to copy.
+SLICE_WITHOUT_BATCHES = history(
+    Settings("compact", keep_runs=1),
+    Write("ab"),
+    Write("cd"),
+    Backup(segment=1),
+    Convert(dies=4),
+    Write("cd"),
+    Backup(snapshots=True, retains=True),
+    Convert(),
+)
 # What was erased of a branch is no erased record of the log that has its offsets now.
 ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), Erase(), CutOff(), Write(), Backup())
 
@@ -728,6 +739,7 @@ ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), 
         pytest.param(ERASED_TOMBSTONE, id="erased_tombstone"),
         pytest.param(HOLE_OF_A_DELETED_TOPIC, id="hole_of_a_deleted_topic"),
         pytest.param(CUT_OFF_WHILE_CONVERTED, id="cut_off_while_converted"),
+        pytest.param(SLICE_WITHOUT_BATCHES, id="slice_without_batches"),
         pytest.param(ERASED_THEN_CUT_OFF, id="erased_then_cut_off"),
     ],
 )

@@ -168,6 +168,8 @@ def _copy(
     for segment in segments:
         assert isinstance(segment, SegmentEntry)
         entry = copy_segment(setting.target, setting.source, work.topic, segment, work.chunk, attempt, packing)
+        if entry is None:
+            continue
         entries.append(entry)
         progress.note(entry.next_offset, entry.records, sum(item.bytes for item in entries))
     return tuple(entries)

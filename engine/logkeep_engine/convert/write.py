@@ -219,9 +219,9 @@ def copy_segment(
     chunk: ConvertChunk,
     attempt: int,
     packing: Packing | None = None,
-) -> SegmentEntry:
+) -> SegmentEntry | None:
     """Copy a segment of batches as it is: the same log, transactions included. Only its compression as a whole may
-    change, and the algorithm of its digest if the run is told one.
+    change, and the algorithm of its digest if the run is told one. None: a slice that compaction has left no batch.
 
     Raises ArchiveDamaged if the source's segment is not what its catalog says.
     """
@@ -230,10 +230,15 @@ def copy_segment(
     segment = _open_log(setting, topic, chunk, entry.base_offset, attempt, packing, entry.digest.algorithm)
     segment.transactions = SegmentFollower(entry.base_offset, fetched_epoch(source, topic, entry))
     try:
+        copied = False
         for stretch, headers in reader.batches():
+            copied = True
             segment.builder.append(stretch, headers)
             segment.transactions.note(stretch, headers)
-        return segment.finish(transactions)
+        if copied:
+            return segment.finish(transactions)
+        segment.abort()
+        return None
     except BaseException:
         segment.abort()
         raise

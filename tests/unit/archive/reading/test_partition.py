@@ -370,6 +370,7 @@ def test_a_conversion_copies_a_new_format_of_batches(storage: Storage, toy_log: 
     target = open_uri((tmp_path / "copy").as_uri())
     chunk = ConvertChunk(0, toy_log.topic_id, 0, 0, 5, toy_log.bytes)
     entry = copy_segment(TargetSetting(target, FormatName.KAFKA, 1, 1 << 20), storage, "orders", toy_log, chunk, 0)
+    assert entry is not None
     assert (entry.layout, entry.bytes, entry.digest) == (Layout.KAFKA, toy_log.bytes, toy_log.digest)
     assert list(open_partition(target, "orders", [entry]).transaction_index()) == [AbortedTxn(7, 0, 2, 0)]
     assert verify_segment(target, "orders", entry) == []

@@ -227,6 +227,7 @@ def test_a_copy_keeps_the_digest_unless_it_is_told_another(
     target = open_uri(f"{storage.uri}-copy")
     setting = TargetSetting(target, FormatName.KAFKA, 1, 1 << 20, digest=wanted)
     copy = copy_segment(setting, storage, "orders", entry, ConvertChunk(0, ID, 0, 0, 50, entry.bytes), 0)
+    assert copy is not None
     assert copy.digest.algorithm is (wanted or algorithm)
     assert (copy.digest == entry.digest) == (wanted in (None, algorithm))
     assert verify_segment(target, "orders", copy) == []
