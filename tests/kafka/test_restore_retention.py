@@ -158,7 +158,26 @@ class TestCreatedTopics:
         point = {"timestamp": moment(now - 20 * DAY)}
         error = refused({**week, "topics": {**week["topics"], "include": [late]}, "point": point})
         assert f"topic {late}-copy keeps records for 7d" in error.message
-        assert "it deletes up to 51 of 51 records in 1 archived segment" in error.message
+        assert "it deletes up to 51 of at most 51 records in 1 archived segment" in error.message
+
+    def test_only_what_the_point_brings_is_counted(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        """In the refusal, in its dry run, and before the release: of 300 records the point brings 120."""
+        root, copy = tmp_path / "archive", f"{unique}-copy"
+        filled(kafka, unique, root, **NO_RETENTION)
+        first = committed(kafka, unique)[0][4]
+        point = {"point": {"asOf": moment(first + 120_000)}}
+        week = {"configs": {"override": {"retention.ms": str(7 * DAY)}}}
+        told = "it deletes up to 120 of 120 records in 1 archived segment"
+        assert told in refused({**spec_of(kafka, root, None, **week), **point}).message
+        dry = bring_back({**spec_of(kafka, root, None, **week), **point, "dryRun": True}, "dry-1")
+        assert dry.dry_run is not None
+        (refusal,) = dry.dry_run.refusals
+        assert told in refusal.message
+        spec = {**spec_of(kafka, root, "Hold", **week), **point}
+        assert bring_back(spec).records == len(committed(kafka, copy)) == 120
+        looked = " ".join(released(spec, root, "--dry-run").split())
+        assert told in looked
+        assert f"{7 * DAY} the brokers' default 120 120" in looked
 
     def test_what_is_held_is_there_until_it_is_released(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
         root = tmp_path / "archive"

@@ -55,7 +55,7 @@ def _print(found: list[ReleasedTopic]) -> None:
     for item in found:
         values = [value if value is not None else "the brokers' default" for value in item.retention.values()]
         goes = item.goes
-        counts = ("-", "-") if goes is None else (str(goes.records), str(goes.total))
+        counts = ("-", "-") if goes is None else (str(goes.records), goes.of)
         shown.add_row(item.topic, item.outcome.value, *values, *counts)
     stdout().print(shown)
     for item in found:

@@ -47,6 +47,16 @@ class Clip:
             return True
         return entry.times.min_base_timestamp < self.before
 
+    def most_of(self, entry: SegmentEntry) -> int:
+        """The most records of a segment that are wanted, by the catalog alone."""
+        return entry.records if self.end is None else min(entry.records, max(0, self.end - entry.base_offset))
+
+    def counts(self, entry: SegmentEntry) -> bool:
+        """Whether `most_of` is the number of wanted records: of transactions some may have been aborted, and a segment
+        with gaps does not tell on which side of the end they lie."""
+        dense = entry.records == entry.next_offset - entry.base_offset
+        return not (self.timed or entry.transactional) and (dense or entry.next_offset <= self.stop)
+
     def of_rows(self, rows: Rows) -> Rows:
         """The wanted ones of these records."""
         if self.end is not None and len(rows) and rows.last_offset >= self.end:

@@ -30,10 +30,11 @@ from logkeep_engine.log.cleanup import (
     LogLimits,
     limits_of,
 )
-from logkeep_engine.restore.plan import PointPlan, TopicPlan
+from logkeep_engine.restore.clip import Clip
+from logkeep_engine.restore.plan import PointPlan, TopicPlan, clip_of
 from logkeep_engine.restore.selection import Choice, shown
 from logkeep_engine.restore.source_state import source_state
-from logkeep_engine.restore.topics import ExistingTopic, own_configs, topic_segments
+from logkeep_engine.restore.topics import ExistingTopic, own_configs
 
 _SHOWN = 5
 _COMPRESSION = "compression.type"
@@ -70,6 +71,7 @@ class TargetRetention:
 class Going:
     """The records of a topic that its target would delete: at most `records` of `total`, in so many archived segments.
     `oldest` is the time of the oldest in ms since the epoch, -1 if it is unknown. `why` names the topic and the limits.
+    `exact`: `total` is the number of records that the restore brings, and not only the most.
     """
 
     why: str
@@ -77,11 +79,17 @@ class Going:
     total: int
     segments: int
     oldest: int
+    exact: bool = True
+
+    @property
+    def of(self) -> str:
+        """The number of records that the restore brings, as far as it is known."""
+        return f"{'' if self.exact else 'at most '}{self.total}"
 
     def __str__(self) -> str:
         oldest = moment(self.oldest)
         return (
-            f"{self.why}: it deletes up to {self.records} of {so_many(self.total, 'record')} in "
+            f"{self.why}: it deletes up to {self.records} of {self.of} record{'' if self.total == 1 else 's'} in "
             f"{so_many(self.segments, 'archived segment')}" + (f", the oldest of {oldest}" if oldest else "")
         )
 
@@ -114,9 +122,8 @@ def going(
     limits = limits_of(retention.values)
     if limits is None or limits == NO_LIMITS:
         return None
-    logs = [
-        list(archived.segments.get((topic.source.topic_id, number), ())) for number in range(topic.source.partitions)
-    ]
+    clips = [clip_of(point, (topic.source.topic_id, number)) for number in range(topic.source.partitions)]
+    logs = [_before_end(archived, topic.source, number, clip) for number, clip in enumerate(clips)]
     if topic.logs:
         logs = [[entry for log in logs for entry in log]]
         limits = LogLimits(limits.ms, None if limits.bytes is None else limits.bytes * topic.logs)
@@ -135,13 +142,20 @@ def going(
         why.append(f"records for {human_duration(limits.ms / 1000)} ({retention.told(RETENTION_MS)})")
     if large:
         why.append(f"{retention.values[RETENTION_BYTES]} bytes a partition ({retention.told(RETENTION_BYTES)})")
+    brought = {**_by_place(entry for log in coming for entry in log), **found}.values()
     return Going(
         f"topic {topic.target} keeps {' and '.join(why)}",
-        sum(entry.records for entry in found.values()),
-        sum(entry.records for entry in {**_by_place(entry for log in coming for entry in log), **found}.values()),
+        sum(clips[entry.partition].most_of(entry) for entry in found.values()),
+        sum(clips[entry.partition].most_of(entry) for entry in brought),
         len(found),
         min(_times(found.values(), point), default=-1),
+        all(clips[entry.partition].counts(entry) for entry in brought),
     )
+
+
+def _before_end(archived: ArchiveState, topic: TopicEntry, number: int, clip: Clip) -> list[SegmentEntry]:
+    """The segments of a partition that begin before the end of what is restored of it."""
+    return [entry for entry in archived.segments.get((topic.topic_id, number), ()) if entry.base_offset < clip.stop]
 
 
 def _comes(entry: SegmentEntry, point: PointPlan | None) -> bool:
@@ -213,61 +227,63 @@ def refuse_going(found: Sequence[Going], retention: TopicRetention, *, drill: bo
     )
 
 
-def check_keeping(
-    archived: ArchiveState,
-    choices: Sequence[Choice],
-    existing: Mapping[str, ExistingTopic],
-    defaults: Mapping[str, str],
-    wanted: RestoreTopics,
-    point: PointPlan | None,
-    now_ms: int,
-) -> list[Going]:
-    """The records that the targets would delete. `defaults` are those of the target's brokers, as far as these report
-    them. What an existing topic has of them is what one broker says."""
-    found = []
-    for choice in choices:
-        retention = _retention(choice, existing, defaults, wanted)
-        found.append(going(archived, RestoredTopic.of(choice), retention, point, now_ms))
-    return [item for item in found if item is not None]
+@dataclass(frozen=True, slots=True)
+class RestoredTopics:
+    """The chosen topics as they are at the point, and all that says how long their targets keep records. `defaults` are
+    those of the target's brokers, as far as these report them. What an `existing` topic has of them is what one broker
+    says."""
 
+    archived: ArchiveState
+    choices: Sequence[Choice]
+    existing: Mapping[str, ExistingTopic]
+    defaults: Mapping[str, str]
+    wanted: RestoreTopics
+    point: PointPlan | None = None
 
-def _retention(
-    choice: Choice, existing: Mapping[str, ExistingTopic], defaults: Mapping[str, str], wanted: RestoreTopics
-) -> TargetRetention:
-    there = existing.get(choice.target)
-    if there is None:
-        return TargetRetention.of(own_configs(choice.source.configs, wanted.configs), defaults)
-    return TargetRetention.of(there.own, {**there.configs, **defaults})
+    def going(self, now_ms: int) -> list[Going]:
+        """The records that the targets would delete."""
+        found = [
+            going(self.archived, RestoredTopic.of(choice), self._retention(choice), self.point, now_ms)
+            for choice in self.choices
+        ]
+        return [item for item in found if item is not None]
 
+    def told_unknown_sizes(self) -> Iterator[str]:
+        """The warnings about topics whose `retention.bytes` may delete records, which shows only when all are there.
+        Held topics delete none."""
+        for choice in self.choices if self.wanted.retention is not TopicRetention.HOLD else ():
+            retention = self._retention(choice)
+            limits = limits_of(retention.values)
+            size = self._bytes(choice.source)
+            if limits is None or limits.bytes is None or not size:
+                continue
+            there = self.existing.get(choice.target)
+            codec = "producer" if there is None else there.configs.get(_COMPRESSION, "producer")
+            why = ""
+            if choice.divided and size > limits.bytes:
+                why = f"how many of {size} bytes each partition gets depends on the keys"
+            if codec != "producer":
+                why = f"with {_COMPRESSION}={codec} records may take more than their {size} bytes in the archive"
+            if why:
+                yield (
+                    f"topic {choice.target} keeps {retention.values[RETENTION_BYTES]} bytes a partition "
+                    f"({retention.told(RETENTION_BYTES)}), and {why}: whether it deletes records is unknown"
+                )
 
-def told_unknown_sizes(
-    archived: ArchiveState,
-    choices: Sequence[Choice],
-    existing: Mapping[str, ExistingTopic],
-    defaults: Mapping[str, str],
-    wanted: RestoreTopics,
-    point: PointPlan | None,
-) -> Iterator[str]:
-    """The warnings about topics whose `retention.bytes` may delete records, which shows only when all are there. Held
-    topics delete none."""
-    for choice in choices if wanted.retention is not TopicRetention.HOLD else ():
-        retention = _retention(choice, existing, defaults, wanted)
-        limits = limits_of(retention.values)
-        size = sum(entry.bytes for entry in topic_segments(archived, choice.source) if _comes(entry, point))
-        if limits is None or limits.bytes is None or not size:
-            continue
-        there = existing.get(choice.target)
-        codec = "producer" if there is None else there.configs.get(_COMPRESSION, "producer")
-        why = ""
-        if choice.divided and size > limits.bytes:
-            why = f"how many of {size} bytes each partition gets depends on the keys"
-        if codec != "producer":
-            why = f"with {_COMPRESSION}={codec} records may take more than their {size} bytes in the archive"
-        if why:
-            yield (
-                f"topic {choice.target} keeps {retention.values[RETENTION_BYTES]} bytes a partition "
-                f"({retention.told(RETENTION_BYTES)}), and {why}: whether it deletes records is unknown"
-            )
+    def _retention(self, choice: Choice) -> TargetRetention:
+        there = self.existing.get(choice.target)
+        if there is None:
+            return TargetRetention.of(own_configs(choice.source.configs, self.wanted.configs), self.defaults)
+        return TargetRetention.of(there.own, {**there.configs, **self.defaults})
+
+    def _bytes(self, topic: TopicEntry) -> int:
+        """The size of the segments that come, of which a point may take a part."""
+        return sum(
+            entry.bytes
+            for number in range(topic.partitions)
+            for entry in _before_end(self.archived, topic, number, clip_of(self.point, (topic.topic_id, number)))
+            if _comes(entry, self.point)
+        )
 
 
 # ---- the defaults of the source

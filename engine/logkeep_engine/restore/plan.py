@@ -221,6 +221,11 @@ class PointPlan:
         return cls(body["seen"], ends, body["since"], body["before"], body["newest"])
 
 
+def clip_of(point: PointPlan | None, key: Partition) -> Clip:
+    """The part of a partition that is restored; without a point, or where that leaves nothing out, all of it."""
+    return (point.clip(key) if point is not None else None) or Clip()
+
+
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
     """`commit` is the last commit of the catalog that the run sees; `spec_digest` tells whether a later start has the

@@ -30,12 +30,11 @@ from logkeep_engine.restore.everything import check_everything
 from logkeep_engine.restore.group_moves import select_and_rename
 from logkeep_engine.restore.hold_notes import refuse_held_by_others
 from logkeep_engine.restore.keeping import (
-    check_keeping,
+    RestoredTopics,
     lacks_own,
     refuse_going,
     source_defaults,
     told_defaults,
-    told_unknown_sizes,
 )
 from logkeep_engine.restore.keys import refuse_without_key
 from logkeep_engine.restore.outside import refuse_outside
@@ -322,14 +321,15 @@ class RestorePlanner:
         context, wanted = self._context, self._spec.topics
         created = [choice for choice in choices if choice.target not in existing]
         defaults = least_kept(self._control.configs_of_brokers(BROKER_RETENTION_KEYS)) if choices else {}
-        found = check_keeping(archived, choices, existing, defaults, wanted, at, int(time.time() * 1000))
+        restored = RestoredTopics(archived, choices, existing, defaults, wanted, at)
+        found = restored.going(int(time.time() * 1000))
         warnings: list[str] = []
         if existing and wanted.retention is TopicRetention.HOLD:
             with context.refusals:
                 warnings += refuse_held_by_others(context, existing)
         with context.refusals:
             warnings += refuse_going(found, wanted.retention, drill=context.drill is not None)
-        warnings += told_unknown_sizes(archived, choices, existing, defaults, wanted, at)
+        warnings += restored.told_unknown_sizes()
         if any(lacks_own(choice.source, wanted.configs) for choice in created):
             source, told = source_defaults(context.archive, archived, self._spec.point)
             warnings += [*told, *told_defaults(created, wanted, source, defaults)]

@@ -20,7 +20,7 @@ from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.restore import point as points
 from logkeep_engine.restore.clip import Clip
 from logkeep_engine.restore.context import Planned, RestoreContext
-from logkeep_engine.restore.plan import PointPlan
+from logkeep_engine.restore.plan import PointPlan, clip_of
 from logkeep_engine.restore.point import PointGroups
 
 FORMAT = 1
@@ -132,7 +132,7 @@ def previewed(
             key = (topic.topic_id, partition)
             kept = archived.kept(*key)
             start, end = (kept[0][0], kept[-1][1]) if kept else (0, 0)
-            clip = (plan.clip(key) if plan is not None else None) or Clip()
+            clip = clip_of(plan, key)
             wanted = [entry for entry in archived.segments.get(key, ()) if clip.reaches(entry)]
             wanted_end = min(clip.stop, end)
             yield PreviewedPartition(
@@ -142,7 +142,7 @@ def previewed(
                 min(start, wanted_end),
                 wanted_end,
                 end,
-                sum(_most(entry, clip) for entry in wanted),
+                sum(clip.most_of(entry) for entry in wanted),
                 batches=sum(entry.batches for entry in wanted),
                 bytes=sum(entry.bytes for entry in wanted),
                 exact=all(_is_whole(entry, clip) for entry in wanted),
@@ -152,8 +152,3 @@ def previewed(
 def _is_whole(entry: SegmentEntry, clip: Clip) -> bool:
     """Whether every record of a segment is wanted, by the catalog alone. Of transactions some may have been aborted."""
     return not (clip.timed or entry.transactional) and entry.next_offset <= clip.stop
-
-
-def _most(entry: SegmentEntry, clip: Clip) -> int:
-    """The most records of a segment that lie within a clip."""
-    return entry.records if clip.end is None else min(entry.records, max(0, clip.end - entry.base_offset))

@@ -20,14 +20,13 @@ from logkeep_engine.errors import TargetUnsuitable
 from logkeep_engine.restore.keeping import (
     Going,
     RestoredTopic,
+    RestoredTopics,
     TargetRetention,
-    check_keeping,
     going,
     refuse_going,
     released_configs,
     source_defaults,
     told_defaults,
-    told_unknown_sizes,
 )
 from logkeep_engine.restore.plan import PointPlan
 from logkeep_engine.restore.selection import Choice
@@ -141,6 +140,34 @@ def test_a_window_leaves_out_what_does_not_come(archived: ArchiveState) -> None:
     assert (goes.records, goes.total) == (200, 200)
 
 
+def test_what_lies_behind_the_end_of_a_point_does_not_count(archived: ArchiveState) -> None:
+    own, (first, second) = {"retention.ms": str(7 * DAY)}, archived.segments[ORDERS.topic_id, 0]
+    cut = PointPlan(0, ends={(ORDERS.topic_id, 0): 150, (ORDERS.topic_id, 1): 20})
+    assert "it deletes up to 170 of 170 records in 3 archived segments" in str(found(archived, own, point=cut))
+    half = PointPlan(0, ends={(ORDERS.topic_id, 0): 100, (ORDERS.topic_id, 1): 0})
+    assert "it deletes up to 100 of 100 records in 1 archived segment" in str(found(archived, own, point=half))
+    room = {"retention.ms": "-1", "retention.bytes": str(first.bytes)}
+    assert found(archived, room) is not None
+    assert found(archived, room, point=half) is None
+    gaps = with_segments(archived, (first, replace(second, next_offset=230)))
+    assert "up to 150 of at most 150 records" in str(
+        found(gaps, own, point=PointPlan(0, ends={(ORDERS.topic_id, 0): 150}))
+    )
+
+
+@pytest.mark.parametrize("point", [PointPlan(0, before=TIME + 50), PointPlan(0, since=TIME + 50)])
+def test_the_number_of_records_of_a_time_is_a_bound(archived: ArchiveState, point: PointPlan) -> None:
+    goes = found(archived, {"retention.ms": str(7 * DAY)}, point=point)
+    assert goes is not None
+    assert (goes.exact, goes.of) == (False, f"at most {goes.total}")
+
+
+def test_the_records_of_aborted_transactions_are_in_the_number(archived: ArchiveState) -> None:
+    (entry,) = archived.segments[ORDERS.topic_id, 1]
+    goes = found(with_segments(archived, [changed(entry, transactional=True)]), {"retention.ms": str(7 * DAY)})
+    assert "it deletes up to 100 of at most 100 records" in str(goes)
+
+
 def with_segments(archived: ArchiveState, entries: Iterable[SegmentEntry]) -> ArchiveState:
     view = archived.shared()
     view.segments = SegmentTable()
@@ -222,25 +249,25 @@ def test_existing_topics_count_with_their_own_and_created_ones_with_what_they_ge
     own = {"retention.ms": "-1"}
     there = ExistingTopic("there", 2, {"cleanup.policy": "delete", "retention.bytes": "-1", **own}, own=own)
     existing = {"there": there}
-    (one,) = check_keeping(archived, choices, existing, WEEK, RestoreTopics(), None, OLD)
+    (one,) = RestoredTopics(archived, choices, existing, WEEK, RestoreTopics()).going(OLD)
     assert "topic copy keeps records for 7d (retention.ms=604800000, the brokers' default)" in str(one)
     override = RestoreTopics(configs=TopicConfigs(override={"retention.ms": "-1"}))
-    assert check_keeping(archived, choices, existing, WEEK, override, None, OLD) == []
+    assert RestoredTopics(archived, choices, existing, WEEK, override).going(OLD) == []
     existing = {"there": replace(there, own={"retention.ms": "60000"})}
-    (one,) = check_keeping(archived, choices, existing, WEEK, override, None, OLD)
+    (one,) = RestoredTopics(archived, choices, existing, WEEK, override).going(OLD)
     assert "topic there keeps records for 1m (retention.ms=60000)" in str(one)
     # One broker says of the topic that it keeps all by default, another one has a week.
     existing = {"there": replace(there, own={})}
-    (one,) = check_keeping(archived, choices, existing, WEEK, override, None, OLD)
+    (one,) = RestoredTopics(archived, choices, existing, WEEK, override).going(OLD)
     assert "topic there keeps records for 7d (retention.ms=604800000, the brokers' default)" in str(one)
-    assert check_keeping(archived, choices, existing, {}, override, None, OLD) == []
+    assert RestoredTopics(archived, choices, existing, {}, override).going(OLD) == []
 
 
 def unknown(archived: ArchiveState, choice: Choice, compression: str = "", **topics: Any) -> list[str]:
     wanted = RestoreTopics.model_validate({"configs": {"override": {"retention.bytes": "50"}}, **topics})
     there = ExistingTopic("copy", 4, {"compression.type": compression}, own={"retention.bytes": "50"})
     existing = {"copy": there} if compression else {}
-    return list(told_unknown_sizes(archived, [choice], existing, WEEK, wanted, None))
+    return list(RestoredTopics(archived, [choice], existing, WEEK, wanted).told_unknown_sizes())
 
 
 def test_it_is_told_where_retention_by_size_is_known_only_at_the_end(archived: ArchiveState) -> None:
