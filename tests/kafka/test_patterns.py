@@ -69,6 +69,17 @@ def test_a_restore_and_its_dry_run_tell_groups_that_are_not_there(kept: Kept) ->
     assert f"{told} at spec.point" in bring_back(point, "restore-2").warnings
 
 
+def test_a_restore_tells_rules_that_rename_nothing(kept: Kept) -> None:
+    """What a mistyped rule is for comes back under the name that it has."""
+    back_up(kept.spec)
+    rule = [{"from": TYPO, "to": "other"}]
+    spec = {**kept.restoring(include=[kept.topic], rename=rule), "topics": {"rename": rule}, "dryRun": True}
+    assert sorted(bring_back({**spec, "ifTopicExists": "Append"}).warnings) == [
+        f"spec.consumerGroups.rename[0] '{TYPO}' renames no consumer group that is restored",
+        f"spec.topics.rename[0] '{TYPO}' renames no topic that is restored",
+    ]
+
+
 def test_the_commands_for_groups_refuse_groups_that_are_not_there(kept: Kept, tmp_path: Path) -> None:
     back_up(kept.spec)
     spec = restore_spec(kept.broker, kept.root)

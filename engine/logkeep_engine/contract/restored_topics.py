@@ -4,6 +4,7 @@ topics that the restore creates are made."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 from typing import Annotated
 
@@ -50,6 +51,14 @@ def _renames(rules: tuple[Rename, ...]) -> tuple[Rename, ...]:
 
 
 Renames = Annotated[tuple[Rename, ...], Field(max_length=MAX_PATTERNS), AfterValidator(_renames)]
+
+
+def told_unused(field: str, renames: Sequence[Rename], names: Collection[str], what: str) -> list[str]:
+    """Return a sentence for each rule of a field that renames none of these names: what it is for keeps its name.
+    `what`: of what these are the names."""
+    rules = [rename.rule() for rename in renames]
+    used = {next((at for at, rule in enumerate(rules) if rule.new_name(name) is not None), -1) for name in names}
+    return [f"{field}[{at}] {rename.from_!r} renames no {what}" for at, rename in enumerate(renames) if at not in used]
 
 
 class ConfigPolicy(StrEnum):

@@ -15,6 +15,7 @@ from logkeep_engine.archive.catalog.cluster_state import ClusterState, told_left
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.pattern_lists import told_unmatched
 from logkeep_engine.contract.patterns import NamePatterns
+from logkeep_engine.contract.restored_topics import told_unused
 from logkeep_engine.errors import ArchiveDamaged, BrokerRefused
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.resource_configs import CLIENT_METRICS, GROUP, ResourceConfig
@@ -99,7 +100,8 @@ def look_at_groups(context: RestoreContext, archived: ArchiveState, topic_ids: C
     left_out = [row for row in (() if state is None else state.left_out) if patterns.chooses(row[0])]
     chosen = {entry.group_id for entry in select(archived.groups, wanted)} | {row[0] for row in left_out}
     what = "consumer group of the archive" + (" at spec.point" if context.spec.point is not None else "")
-    told = [*told_unmatched("spec.consumerGroups.include", wanted.include, chosen, what), *told]
+    unused = told_unused("spec.consumerGroups.rename", wanted.rename, chosen, "consumer group that is restored")
+    told = [*told_unmatched("spec.consumerGroups.include", wanted.include, chosen, what), *unused, *told]
     if state is None:
         return told
     told += told_left_out(left_out)

@@ -12,7 +12,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.incarnations import Shows, as_counted, held, incarnations, taken_topics
 from logkeep_engine.contract.pattern_lists import told_unmatched
 from logkeep_engine.contract.patterns import NamePatterns, Pattern, RenameRule
-from logkeep_engine.contract.restored_topics import ChosenPartition, RestoreTopics
+from logkeep_engine.contract.restored_topics import ChosenPartition, RestoreTopics, told_unused
 from logkeep_engine.errors import NoTopicMatches, SpecError
 from logkeep_engine.kafka.internal import INTERNAL_TOPICS
 
@@ -84,6 +84,7 @@ def select_topics(
     _refuse_unused(topic_ids, chosen)
     names = [topic.name for topic in chosen]
     notes = told_unmatched("spec.topics.include", topics.include, names, "topic of the archive")
+    notes += told_unused("spec.topics.rename", topics.rename, names, "topic that is restored")
     notes += [_told(state, found[topic.name], topic) for topic in chosen if len(found[topic.name]) > 1]
     notes += [
         _told_branch(state, topic, topic_ids.get(topic.name, ""))

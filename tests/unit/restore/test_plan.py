@@ -131,6 +131,7 @@ class TestSelection:
             "prod.payments": "payments.copy",
             "other": "other",
         }
+        assert selection.warnings == ("spec.topics.rename[2] 'orders' renames no topic that is restored",)
 
     def test_nothing_matches_lists_what_there_is(self) -> None:
         state = state_of(*(topic(f"t{number:02d}", number) for number in range(12)))
