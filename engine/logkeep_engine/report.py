@@ -35,6 +35,7 @@ from logkeep_engine.contract.run import (
     RunResult,
     TopicProgress,
 )
+from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import Interrupted, LogkeepError, TopicsNotEmitted
 from logkeep_engine.tasks import PartitionUpdate
 
@@ -426,7 +427,7 @@ def told_warnings(found: Sequence[str]) -> tuple[str, ...]:
     left = found[MAX_LIST - 1 :]
     for warning in left:
         log.warning("%s", warning)
-    return (*found[: MAX_LIST - 1], f"and {len(left)} more warnings, which the log of the driver has")
+    return (*found[: MAX_LIST - 1], f"and {so_many(len(left), 'more warning')}, which the log of the driver has")
 
 
 def failed(result: RunResult, error: BaseException) -> RunResult:

@@ -441,7 +441,7 @@ class TestCoverage:
         found = self.ask(kafka, resource("KafkaBackup", spec))
         assert found.returncode == 1, found.stderr
         assert [line.split()[0] for line in found.stdout.splitlines()] == ["topic", orders]
-        assert "topics that no KafkaBackup protects: 1 (of 1 KafkaBackups)" in found.stderr
+        assert "topics that no KafkaBackup protects: 1 (of 1 KafkaBackup)" in found.stderr
 
     def test_it_reads_what_kubectl_lists(self, kafka: KafkaBroker, orders: str, tmp_path: Path) -> None:
         spec = backup_spec(kafka, tmp_path / "b", ".*")

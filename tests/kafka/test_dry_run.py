@@ -388,7 +388,7 @@ class TestCommand:
             r"records +50",
             r"time +about 1\ds at .* a second",
             r"rate +a default",
-            r"groups +1, 1 positions",
+            r"groups +1, 1 position",
             r"refused +no",
             rf"{unique}-copy +{unique} +new +1 +1 +50 .* retention\.ms=86400000",
             rf"{unique}-group +1",

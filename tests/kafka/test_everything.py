@@ -303,8 +303,8 @@ def test_what_the_cluster_has_already_stays_and_what_it_does_not_take_is_named(
     found = result.cluster_state
     assert found is not None
     assert (found.acls, found.acls_added, found.quotas, found.quotas_added, found.quotas_kept) == (41, 40, 5, 3, 1)
-    (told,) = [text for text in result.warnings if "quotas" in text]
-    assert "1 client quotas have another value in the cluster, which is left as it is" in told
+    (told,) = [text for text in result.warnings if "quota" in text]
+    assert "1 client quota has another value in the cluster, which is left as it is" in told
     assert "consumer_byte_rate=1048576 of user reader" in told
 
 
@@ -329,10 +329,10 @@ def test_what_the_cluster_does_not_take_is_named(
     assert found is not None
     assert (found.acls_added, found.acls_refused, found.quotas_added, found.quotas_refused) == (40, 1, 4, 1)
     assert look(broker).acls == lost.had.acls - {ACLS[-1]}
-    (acls,) = [text for text in result.warnings if "ACLs could not be set" in text]
-    assert acls.startswith("1 ACLs could not be set: ALLOW User:writer from *: CREATE_TOKENS on USER reader (")
-    (quotas,) = [text for text in result.warnings if "client quotas could not be set" in text]
-    assert quotas.startswith("1 client quotas could not be set: connection_creation_rate=50 of ip 10.1.2.3 (")
+    (acls,) = [text for text in result.warnings if "ACL could not be set" in text]
+    assert acls.startswith("1 ACL could not be set: ALLOW User:writer from *: CREATE_TOKENS on USER reader (")
+    (quotas,) = [text for text in result.warnings if "client quota could not be set" in text]
+    assert quotas.startswith("1 client quota could not be set: connection_creation_rate=50 of ip 10.1.2.3 (")
     report = json.loads((tmp_path / "runs/restore-1/cluster-state-restored.json").read_text())
     assert [row[-2] for row in report["acls"]["rows"]].count("refused") == 1
 
@@ -564,7 +564,7 @@ def test_a_dry_run_tells_what_is_there_already_and_what_the_cluster_would_not_ta
     (kept,) = [text for text in result.warnings if "another value" in text]
     assert "consumer_byte_rate=1048576 of user reader" in kept
     (refused,) = [text for text in result.warnings if "would not be set" in text]
-    assert refused.startswith("1 client quotas would not be set: connection_creation_rate=50 of ip 10.1.2.3 (")
+    assert refused.startswith("1 client quota would not be set: connection_creation_rate=50 of ip 10.1.2.3 (")
 
 
 def test_a_dry_run_tells_at_once_all_for_which_a_cluster_does_not_come_back(

@@ -278,7 +278,7 @@ class TestExistingTopics:
         produce(kafka.bootstrap, unique, [Record(b"k", b"x" * 5000, NOW)])
         back_up(backup_spec(kafka, tmp_path, unique))
         for suffix, partitions, settings, complaint in (
-            ("-few", 1, {}, "has 1 partitions"),
+            ("-few", 1, {}, "has 1 partition"),
             ("-stamp", 2, {"message.timestamp.type": "LogAppendTime"}, "LogAppendTime"),
             ("-small", 2, {"max.message.bytes": "1000"}, r"max\.message\.bytes=1000"),
             ("-now", 2, {"message.timestamp.before.max.ms": "1"}, r"older than message\.timestamp\.before\.max\.ms=1"),

@@ -156,12 +156,12 @@ def test_what_is_not_there_any_more_is_not_called_restored(kafka: KafkaBroker, u
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     wait_until(lambda: made not in admin.list_topics(timeout=30).topics, 60, "the end of a topic")
     with pytest.raises(
-        TargetChanged, match=f"run first .* of its 1 topics 1 are not there, the first is '{made}'"
+        TargetChanged, match=f"run first .* of its 1 topic 1 is not there, the first is '{made}'"
     ) as gone:
         git.run("third", topics=into)
     assert "take another --run-id" in gone.value.hint
     create_topic(kafka.bootstrap, made, 1, NO_RETENTION)
-    with pytest.raises(TargetChanged, match=r"run first .* its 1 topics hold nothing of it"):
+    with pytest.raises(TargetChanged, match=r"run first .* its 1 topic holds nothing of it"):
         git.run("fourth", topics=into)
     assert git.run("fifth", topics=into, again="2").earlier_run is None
     assert len(committed(kafka, made)) == whole

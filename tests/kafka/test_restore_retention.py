@@ -492,5 +492,5 @@ def test_a_drill_says_what_a_restore_would_lose(kafka: KafkaBroker, unique: str,
     assert result.verification is not None
     assert result.verification.outcome == "Verified"
     (warning,) = result.warnings
-    assert "a restore into such topics would lose records: topic logkeep-drill-" in warning
+    assert f"a restore into such topics would lose records: topic {unique} keeps records for 7d" in warning
     assert "it deletes up to 300 of 300 records" in warning

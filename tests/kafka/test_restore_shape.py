@@ -420,7 +420,7 @@ class TestTopicsInGit:
         emit = ("restore", "-f", tmp_path / "restore.yaml", "--emit-topics", tmp_path / "topics.yaml")
         done = logkeep(*emit, "--strimzi-cluster", "prod")
         assert (done.returncode, done.stdout) == (0, ""), done.stderr
-        assert "1 KafkaTopics are in" in done.stderr
+        assert "1 KafkaTopic is in" in done.stderr
         (found,) = yaml.safe_load_all((tmp_path / "topics.yaml").read_text())
         assert found["metadata"] == {"name": f"{unique}-copy", "labels": {"strimzi.io/cluster": "prod"}}
         assert found["spec"]["config"] == {"flush.ms": "5", "retention.ms": "-1"}

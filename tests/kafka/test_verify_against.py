@@ -61,7 +61,7 @@ def test_command_tells_what_is_missing_and_ends_with_code_1(
     backups.run(unique)
     done = logkeep("verify", root, "--against", kafka.bootstrap)
     assert done.returncode == 0, done.stderr
-    assert "nothing missing: 300 records of the live log in 1 of 1 archived partitions compared" in done.stdout
+    assert "nothing missing: 300 records of the live log in 1 of 1 archived partition compared" in done.stdout
     topics.produce(unique, numbers(200))
     claim(backups, unique, (300, 500))
     done = logkeep("verify", root, "--against", kafka.bootstrap)

@@ -192,7 +192,7 @@ def test_partitions_that_are_not_heard_of_when_they_are_asked_again_stay_unavail
     hidden = cluster.do(cluster.topics["orders"].partitions.pop)
     result = backup(cluster, tmp_path, "one")
     assert (result.outcome, result.records) == ("Failed", 20), result.message
-    assert "1 partitions have no leader, or gave no answer, and were not archived: 'orders' partition 2" in (
+    assert "1 partition had no leader, or gave no answer, and was not archived: 'orders' partition 2" in (
         result.message
     )
     cluster.do(lambda: cluster.topics["orders"].partitions.append(hidden))

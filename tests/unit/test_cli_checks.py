@@ -1,6 +1,7 @@
 """Commands refuse a file before they ask anybody if the operator would refuse the resource."""
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -116,3 +117,18 @@ def test_only_a_pod_needs_a_volume_for_a_folder(kind: str) -> None:
     check_spec(spec, in_pods=False)
     with pytest.raises(SpecInvalid, match="volume: required with a file:// uri"):
         check_spec(spec)
+
+
+def test_an_interrupt_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """py4j tells it to the root logger."""
+
+    def send() -> None:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            logging.exception("KeyboardInterrupt while sending command.")
+            raise
+
+    with pytest.raises(typer.Exit), errors(debug=False):
+        send()
+    assert capsys.readouterr().err == "error: interrupted\n"

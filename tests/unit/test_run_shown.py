@@ -10,8 +10,9 @@ from typer import Typer
 from typer.testing import CliRunner
 
 import logkeep_engine
+from logkeep_engine.archive.care.verify import VerifyProgress
 from logkeep_engine.cli import app, kubectl
-from logkeep_engine.cli.progress import RunShown
+from logkeep_engine.cli.progress import RunShown, VerifyShown
 from logkeep_engine.contract.run import PartitionProgress, Progress, TopicProgress
 
 THOUSAND = tuple(PartitionProgress(f"topic-{number:04}", 0, 0, 60, 0, 0, 0) for number in range(1000))
@@ -76,6 +77,26 @@ def test_a_pipe_gets_lines_with_rate_and_time_left(capsys: pytest.CaptureFixture
         shown.show(progress())  # too soon for another line
     line = capsys.readouterr().err
     assert line == ("running: 50%, 500 of 1000 partitions, 30000 records, 3.0 GiB restored, 100.0 MiB/s, 1h 2m left\n")
+
+
+def test_a_run_without_partitions_counts_none(capsys: pytest.CaptureFixture[str], terminal: Console) -> None:
+    empty = progress(phase="Finishing", partitions=0, partitions_done=0, records=0, bytes=0)
+    with RunShown("KafkaBackup") as shown:
+        shown.show(empty)
+    assert capsys.readouterr().err == "finishing\n"
+    with shown_on(terminal) as shown:
+        shown.show(empty)
+        assert [text.strip() for text, *_ in bars(shown)] == ["[bold]Finishing[/bold]"]
+    one = progress(partitions=1, partitions_done=0, records=1, bytes_per_second=None, seconds_left=None)
+    with RunShown("KafkaBackup") as shown:
+        shown.show(one)
+    assert "0 of 1 partition, 1 record, " in capsys.readouterr().err
+
+
+def test_a_verification_in_a_pipe_prints_no_empty_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with VerifyShown() as shown:
+        shown.show(VerifyProgress(1, 2))
+    assert capsys.readouterr().err == ""
 
 
 def test_what_is_verified_is_not_called_restored(capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,6 +38,7 @@ from logkeep_engine.backup.selection import (
 )
 from logkeep_engine.backup.sight import Names, Sight, left_out, missed
 from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDivergence
+from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, ObjectExists, ObjectMissing
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import Bounds, ControlPlane
@@ -508,8 +509,9 @@ def unavailable(partitions: Sequence[TopicPartition], most: int) -> BrokerUnavai
         f"{topic!r}" if number == ALL_PARTITIONS else f"{topic!r} partition {number}"
         for topic, number in partitions[:most]
     )
+    were = "was" if len(partitions) == 1 else "were"
     return BrokerUnavailable(
-        f"{len(partitions)} partitions have no leader, or gave no answer, and were not archived: {shown}.",
+        f"{so_many(len(partitions), 'partition')} had no leader, or gave no answer, and {were} not archived: {shown}.",
         hint="Everything else was archived. Bring their brokers back and run again.",
     )
 

@@ -9,6 +9,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup.divergence import branch_warning, uncompared_warning
 from logkeep_engine.backup.plan import BackupPlan, Chunk
 from logkeep_engine.contract.run import LossFact
+from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import DataLoss
 
 
@@ -52,7 +53,7 @@ def loss_message(loss: Sequence[LossFact]) -> str:
         for fact in loss[:3]
     )
     more = f"; and {len(loss) - 3} more" if len(loss) > 3 else ""
-    return f"{sum(fact.end - fact.start for fact in loss)} offsets could not be archived: {first}{more}"
+    return f"{so_many(sum(fact.end - fact.start for fact in loss), 'offset')} could not be archived: {first}{more}"
 
 
 def disagreement_message(disagreements: Sequence[str]) -> str:

@@ -33,7 +33,7 @@ from logkeep_engine.contract.spec import (
     FormatName,
     FormatOptions,
 )
-from logkeep_engine.contract.values import parse_segment_bytes
+from logkeep_engine.contract.values import parse_segment_bytes, so_many
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
@@ -240,6 +240,6 @@ def _print_text(done: ConvertResult) -> None:
             lost.add_row(loss.kind.value, loss.topic, str(loss.partition), str(loss.count), str(loss.offset))
         out.print(lost)
         if len(losses) > MAX_LOSSES:
-            say(f"and {len(losses) - MAX_LOSSES} more losses: -o json has all")
+            say(f"and {so_many(len(losses) - MAX_LOSSES, 'more loss', 'more losses')}: -o json has all")
     elif done.dry_run:
         print_line("nothing is lost")

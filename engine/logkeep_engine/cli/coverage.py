@@ -16,6 +16,7 @@ from logkeep_engine.cli.output import print_json, say, stdout, table
 from logkeep_engine.contract.names import BACKUP, ExitCode
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.spec import parse_backup
+from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
@@ -132,4 +133,4 @@ def _print(found: list[Uncovered], cluster_id: str, backups: list[Backup], outpu
         shown.add_row(item.topic, str(item.partitions), ", ".join(item.chosen_by) or "-")
     if found:
         stdout().print(shown)
-    say(f"topics that no KafkaBackup protects: {len(found)} (of {len(backups)} KafkaBackups)")
+    say(f"topics that no KafkaBackup protects: {len(found)} (of {so_many(len(backups), 'KafkaBackup')})")

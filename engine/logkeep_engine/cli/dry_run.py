@@ -11,7 +11,7 @@ from logkeep_engine.cli.running import say_warnings
 from logkeep_engine.contract.dry_run import DryRunReport, PlannedClusterState, PlannedRetention
 from logkeep_engine.contract.names import BACKUP, ExitCode
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.values import human_duration, told_aborted
+from logkeep_engine.contract.values import human_duration, so_many, told_aborted
 
 _DEFAULT = "default"
 
@@ -76,7 +76,7 @@ def _rows(result: RunResult, report: DryRunReport) -> list[tuple[str, str]]:
         )
         rows.append(("rate", report.rate))
     if report.groups:
-        rows.append(("groups", f"{report.groups}, {report.positions} positions"))
+        rows.append(("groups", f"{report.groups}, {so_many(report.positions, 'position')}"))
     if report.cluster_state is not None:
         state = report.cluster_state
         rows += [

@@ -11,6 +11,7 @@ from logkeep_engine.cli.output import print_lines, say
 from logkeep_engine.contract.emitting import StrimziVersion
 from logkeep_engine.contract.names import RESTORE
 from logkeep_engine.contract.spec import KafkaRestoreSpec, parse_restore
+from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def emit_topics(file: str, out: str, cluster: str | None, version: StrimziVersio
         Path(out).write_text(text, encoding="utf-8")
     except OSError as error:
         raise SpecError(f"--emit-topics {out}: {error.strerror}", hint="Name a file that can be written.") from error
-    say(f"{len(resources)} KafkaTopics are in {out}; nothing was restored")
+    are = "is" if len(resources) == 1 else "are"
+    say(f"{so_many(len(resources), 'KafkaTopic')} {are} in {out}; nothing was restored")
 
 
 def _chosen(spec: KafkaRestoreSpec) -> tuple[Choice, ...]:

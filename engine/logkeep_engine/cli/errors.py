@@ -81,7 +81,7 @@ class errors(AbstractContextManager[None]):  # noqa: N801 (used as a function)
         log_to_stderr(logging.DEBUG if debug else logging.WARNING)
         if not debug:
             for handler in logging.getLogger().handlers:
-                handler.addFilter(_without_traceback)
+                handler.addFilter(_is_for_users)
         for chatty in ("py4j", "botocore", "urllib3", "asyncio"):
             logging.getLogger(chatty).setLevel(logging.WARNING)
         if not debug:
@@ -135,9 +135,11 @@ class errors(AbstractContextManager[None]):  # noqa: N801 (used as a function)
             )
 
 
-def _without_traceback(record: logging.LogRecord) -> bool:
+def _is_for_users(record: logging.LogRecord) -> bool:
+    """Take the traceback from a record. One of the root logger is left out: py4j alone writes there, of calls that an
+    interrupt has ended, and the error says that."""
     record.exc_info = record.exc_text = None
-    return True
+    return record.name != logging.root.name
 
 
 def told(code: str, message: str) -> str:

@@ -23,6 +23,7 @@ from logkeep_engine.cli.output import print_json, say, stdout, table
 from logkeep_engine.cli.resource import File
 from logkeep_engine.contract.names import RESTORE, ExitCode
 from logkeep_engine.contract.spec import GroupRestore, RestoreGroups, parse_restore
+from logkeep_engine.contract.values import so_many
 
 if TYPE_CHECKING:
     from logkeep_engine.restore.group_commands import Changed, RestoredGroups
@@ -180,7 +181,7 @@ def _print_changed(changed: Changed, output: Output) -> None:
         stdout().print(shown)
         say(f"earlier positions: {changed.document}")
     if changed.refused:
-        said = f"error: the cluster has refused {changed.refused} of {len(changed.positions)} positions"
+        said = f"error: the cluster has refused {changed.refused} of {so_many(len(changed.positions), 'position')}"
         say(said + (", which stay: the change counts as taken back" if changed.final else ""))
         all_refused = changed.refused == len(changed.positions)
         raise typer.Exit(int(ExitCode.REFUSED if all_refused else ExitCode.INCOMPLETE))

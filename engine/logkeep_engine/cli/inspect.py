@@ -13,7 +13,7 @@ from logkeep_engine.cli.errors import EXIT_CODES, errors
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, Server, Uri, refuse, spread
 from logkeep_engine.cli.output import byte_count, facts, print_json, say, stdout, table
 from logkeep_engine.contract.names import BACKUP
-from logkeep_engine.contract.values import human_bytes
+from logkeep_engine.contract.values import human_bytes, so_many
 
 if TYPE_CHECKING:
     from logkeep_engine.archive.care.inspect import ClusterStateInfo, Description, InspectedPartition, InspectedTopic
@@ -193,8 +193,8 @@ def _counted(state: ClusterStateInfo | None) -> str:
     """How much of the cluster's state is archived."""
     if state is None:
         return "-"
-    kinds = (("ACLs", state.acls), ("client quotas", state.quotas), ("SCRAM users", state.scram_users))
-    counts = ", ".join(f"{'not archived' if rows is None else len(rows)} {name}" for name, rows in kinds)
+    kinds = (("ACL", state.acls), ("client quota", state.quotas), ("SCRAM user", state.scram_users))
+    counts = ", ".join(f"{name}s not archived" if rows is None else so_many(len(rows), name) for name, rows in kinds)
     return f"{counts}, at {state.time_text}"
 
 
@@ -258,7 +258,7 @@ def _topics(archive: Description) -> Table:
             topic.times.first_time or "-",
             topic.times.last_time or "-",
             topic.complete_time or "-",
-            f"{sum(lacking)} offsets" if lacking else "-",
+            so_many(sum(lacking), "offset") if lacking else "-",
         )
     return found
 

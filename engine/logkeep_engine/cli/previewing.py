@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from logkeep_engine.cli.options import Output
 from logkeep_engine.cli.output import facts, print_json, say, stdout, table
 from logkeep_engine.contract.point import PointSpec, parse_moment
+from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ def show_point(archive: Archive, at: str, output: Output) -> None:
         facts(
             (
                 ("point", at),
-                ("asOf", f"at most {cut.records} records"),
-                ("timestamp", f"at most {timed.records} records"),
+                ("asOf", f"at most {so_many(cut.records, 'record')}"),
+                ("timestamp", f"at most {so_many(timed.records, 'record')}"),
                 ("groups", told_groups(cut.groups)),
             )
         )

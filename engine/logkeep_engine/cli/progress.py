@@ -21,7 +21,7 @@ from rich.progress import (
 from logkeep_engine.cli.output import say, stderr, visible
 from logkeep_engine.contract.names import BACKUP, ERASURE
 from logkeep_engine.contract.run import Progress as RunProgress
-from logkeep_engine.contract.values import human_bytes, human_duration
+from logkeep_engine.contract.values import human_bytes, human_duration, so_many
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,6 +44,10 @@ def _speed(progress: RunProgress) -> str:
     rate = f", {human_bytes(progress.bytes_per_second)}/s" if progress.bytes_per_second is not None else ""
     left = f", {human_duration(progress.seconds_left)} left" if progress.seconds_left else ""
     return f"{rate}{left}"
+
+
+def _of_partitions(progress: RunProgress) -> str:
+    return f"{progress.partitions_done} of {so_many(progress.partitions, 'partition')}"
 
 
 class RunShown(AbstractContextManager["RunShown"]):
@@ -87,14 +91,16 @@ class RunShown(AbstractContextManager["RunShown"]):
             return f"{progress.phase.lower()}: {progress.waits}"
         if progress.phase in ("Starting", "Planning"):
             return progress.phase.lower()
+        if not progress.partitions:
+            return progress.phase.lower()
         return (
-            f"{progress.phase.lower()}: {progress.percent}%, {progress.partitions_done} of {progress.partitions} "
-            f"partitions, {progress.records} records, {human_bytes(progress.bytes)} {self._word}{_speed(progress)}"
+            f"{progress.phase.lower()}: {progress.percent}%, {_of_partitions(progress)}, "
+            f"{so_many(progress.records, 'record')}, {human_bytes(progress.bytes)} {self._word}{_speed(progress)}"
         )
 
     def _show_bars(self, bars: Progress, progress: RunProgress) -> None:
         """The bar of the whole run, and below it those of the topics on which tasks work now."""
-        done = f"{progress.partitions_done} of {progress.partitions} partitions{_speed(progress)}"
+        done = f"{_of_partitions(progress)}{_speed(progress)}" if progress.partitions else ""
         whole = f"[bold]{progress.phase}[/bold] {escape(visible(progress.waits)) if progress.waits else done}"
         self._bar(bars, _WHOLE, whole, progress.offsets_done, progress.offsets_total)
         moving = {topic.topic: topic for topic in progress.moving}
@@ -124,7 +130,8 @@ class VerifyShown(AbstractContextManager["VerifyShown"]):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bars.stop()
+        if self._console.is_terminal:  # else it would print an empty line
+            self._bars.stop()
 
     def show(self, progress: VerifyProgress) -> None:
         if self._task is None:

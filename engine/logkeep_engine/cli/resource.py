@@ -31,7 +31,7 @@ from logkeep_engine.contract.checks import check_spec
 from logkeep_engine.contract.names import BACKUP, COMMAND_LINE, ExitCode
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import GroupRestore, KafkaBackupSpec, KafkaRestoreSpec, parse_backup, parse_restore
-from logkeep_engine.contract.values import human_time, told_aborted
+from logkeep_engine.contract.values import human_time, so_many, told_aborted
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.frame import with_clear_text_warnings
 
@@ -183,7 +183,7 @@ def _print_result(result: RunResult, output: Output, spec: KafkaBackupSpec | Kaf
     for fact in result.loss:
         say(f"lost: {fact.topic}-{fact.partition} offsets {fact.start} to {fact.end - 1}: {fact.reason}")
     if result.loss_total > len(result.loss):
-        say(f"lost: and {result.loss_total - len(result.loss)} more ranges")
+        say(f"lost: and {so_many(result.loss_total - len(result.loss), 'more range')}")
     say_warnings(result)
     if not succeeded:
         say_failure(result)

@@ -139,10 +139,11 @@ def _print_report(report: VerifyReport) -> None:
     for disagreement in report.disagreements:
         print_line(f"note: {disagreement}")
     whole = "whole" if report.unread is None and not report.cold else "no fault in what was read"
-    word = whole if not report.faults else f"{len(report.faults)} {'fault' if len(report.faults) == 1 else 'faults'}"
+    word = whole if not report.faults else f"{so_many(len(report.faults), 'fault')}"
     print_line(
-        f"{word}: {report.objects} objects, {report.segments} segments, {report.records} records, "
-        f"{human_bytes(report.bytes)} without fault; {len(report.orphans)} objects that no commit names"
+        f"{word}: {so_many(report.objects, 'object')}, {so_many(report.segments, 'segment')}, "
+        f"{so_many(report.records, 'record')}, {human_bytes(report.bytes)} without fault; "
+        f"{so_many(len(report.orphans), 'object')} that no commit names"
     )
     if report.unread is not None:
         _print_unread(report.unread)
@@ -188,5 +189,7 @@ def _print_against(report: AgainstReport) -> None:
     told = "nothing missing" if report.whole else f"{so_many(missing, 'record')} missing"
     print_line(
         f"{told}: {so_many(live, 'record')} of the live log in "
-        f"{compared} of {len(report.partitions)} archived partitions compared"
+        f"{compared} of {so_many(len(report.partitions), 'archived partition')} compared"
+        if report.partitions
+        else "nothing compared: the archive has no partition"
     )

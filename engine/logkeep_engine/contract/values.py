@@ -50,9 +50,9 @@ def human_bytes(size: float) -> str:
     raise AssertionError
 
 
-def so_many(count: int, noun: str) -> str:
-    """1 topic, 2 topics."""
-    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
+def so_many(count: int, noun: str, plural: str = "") -> str:
+    """1 topic, 2 topics. The `plural` is the noun with an s, unless it is given."""
+    return f"1 {noun}" if count == 1 else f"{count} {plural or noun + 's'}"
 
 
 def told_aborted(records: int) -> str:

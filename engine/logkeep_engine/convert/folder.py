@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import FolderRefused
 from logkeep_engine.formats import osodevops
 from logkeep_engine.formats.records_names import FileKind, parse_name
@@ -146,7 +147,7 @@ def _refuse_nothing(objects: Sequence[ObjectInfo], uri: str) -> None:
     for info in objects:
         if _AVRO_AT_ROOT.fullmatch(info.path):
             hint = "The topics' folders of the Avro format must lie in a folder `topics`: import the folder above it."
-    what = f"{len(objects)} objects, none of them a segment" if objects else "nothing"
+    what = f"{so_many(len(objects), 'object')}, none of them a segment" if objects else "nothing"
     raise FolderRefused(f"{uri} holds {what} of a format that can be imported.", hint=hint)
 
 

@@ -19,6 +19,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Partition, TopicEntry
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.writing.record_writer import entry_of
+from logkeep_engine.contract.values import so_many
 from logkeep_engine.convert.check import CheckedSegment
 from logkeep_engine.convert.clipped import ClippedStorage
 from logkeep_engine.convert.folder import Folder, FoundSegment, manifests
@@ -159,7 +160,7 @@ def _judged(uri: str, folder: Folder, checked: Mapping[str, CheckedSegment], *, 
 def _damaged(faults: Sequence[str], *, repair: bool) -> ArchiveDamaged:
     curable = all(_TAIL in fault or fault.endswith(_INDEX) for fault in faults)
     hint = _REPAIR_HINT if curable and not repair else _HINT
-    more = f" And {len(faults) - 1} more faults." if len(faults) > 1 else ""
+    more = f" And {so_many(len(faults) - 1, 'more fault')}." if len(faults) > 1 else ""
     return ArchiveDamaged(f"{faults[0]}.{more}", hint=hint, faults=tuple(faults))
 
 

@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 from logkeep_engine.archive.catalog.cluster_state import ClusterState, UserRow
 from logkeep_engine.contract.everything import RestoredAcls
 from logkeep_engine.contract.run import MAX_LIST
+from logkeep_engine.contract.values import so_many
 from logkeep_engine.kafka.features import METADATA_VERSION
 from logkeep_engine.kafka.user_requests import Acl, Quota, ScramUser
 from logkeep_engine.kafka.users import Known, SetRefused
@@ -150,8 +151,8 @@ def told_of_users(
     """The warnings about what did not come back. `document` has all of it."""
     where = f" ({document})"
     yield from told_held_back(acls.compared.held, where)
-    yield from told_refused("ACLs", acls.refused, where)
-    yield from told_refused("client quotas", quotas.refused, where)
+    yield from told_refused("ACL", acls.refused, where)
+    yield from told_refused("client quota", quotas.refused, where)
     yield from told_kept(quotas.compared, where)
     if users:
         yield f"create these SCRAM users with new passwords, which no archive has: {first_of(users, MAX_LIST)}"
@@ -162,17 +163,19 @@ def told_refused(what: str, refused: Sequence[SetRefused[T]], where: str = "", *
     if refused:
         listed = first_of([f"{item.item} ({item.reason})" for item in refused])
         denying = sum(isinstance(item.item, Acl) and item.item.permission == "DENY" for item in refused)
-        wider = f"; {denying} of them deny, so others may do more than they could" if denying else ""
+        deny = "denies" if denying == 1 else "deny"
+        wider = f"; {denying} of them {deny}, so others may do more than they could" if denying else ""
         does = "would not be" if would else "could not be"
-        yield f"{len(refused)} {what} {does} set: {listed}{wider}: set them by hand{where}"
+        yield f"{so_many(len(refused), what)} {does} set: {listed}{wider}: set them by hand{where}"
 
 
 def told_kept(quotas: ComparedItems[Quota], where: str = "") -> Iterator[str]:
     """The warning about quotas that the target has with another value."""
     if quotas.kept:
+        have = "has" if len(quotas.kept) == 1 else "have"
         yield (
-            f"{len(quotas.kept)} client quotas have another value in the cluster, which is left as it is; archived "
-            f"are {first_of([str(item) for item in quotas.kept])}{where}"
+            f"{so_many(len(quotas.kept), 'client quota')} {have} another value in the cluster, which is left as it is; "
+            f"archived are {first_of([str(item) for item in quotas.kept])}{where}"
         )
 
 

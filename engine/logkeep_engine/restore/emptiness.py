@@ -37,8 +37,8 @@ def refuse_unfinished(seen: ArchiveView, uri: str, spec: KafkaRestoreSpec) -> No
         for run in list(seen.state.runs.values())[-3:]
     )
     raise BackupUnfinished(
-        f"no backup of the archive at {uri} has succeeded yet, it holds {records} records of a part of the topics: "
-        f"{runs or 'none has begun'}; nothing was written",
+        f"no backup of the archive at {uri} has succeeded yet, it holds {so_many(records, 'record')} of a part of "
+        f"the topics: {runs or 'none has begun'}; nothing was written",
         hint="Restore when a backup has succeeded. spec.onDamagedArchive: Skip restores what there is.",
     )
 

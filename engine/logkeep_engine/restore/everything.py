@@ -174,8 +174,8 @@ def _check_target(state: ClusterState, control: ControlPlane) -> None:
         return
     if state.acls and control.acls().switched_off:
         raise TargetUnsuitable(
-            f"the archive has {len(state.acls)} ACLs, and the target cluster has no authorizer, so it takes none; "
-            "nothing was written",
+            f"the archive has {so_many(len(state.acls), 'ACL')}, and the target cluster has no authorizer, so it takes "
+            "none; nothing was written",
             hint=f"Set authorizer.class.name of its brokers. {_WITHOUT}",
         )
     missing = sorted(set(needed) - control.cluster_operations())
@@ -249,11 +249,12 @@ def plan_cluster_state(
         quotas_shown=tuple(map(str, quotas.missing)),
         users_shown=tuple(names_of(users)),
     )
-    untried = f"whether the cluster takes each of the {len(acls.missing)} ACLs" if acls.missing else ""
+    each = "the ACL" if len(acls.missing) == 1 else f"each of the {len(acls.missing)} ACLs"
+    untried = f"whether the cluster takes {each}" if acls.missing else ""
     told = [
         *told_held_back(acls.held, would=True),
-        *told_refused("ACLs", acls.strange, would=True),
-        *told_refused("client quotas", refused, would=True),
+        *told_refused("ACL", acls.strange, would=True),
+        *told_refused("client quota", refused, would=True),
         *told_kept(quotas),
         *told_configs(bring_configs(control, configs_of_metrics(state), only_check=True), would=True),
         *ClusterDifferences.between(state, control).told(),

@@ -218,7 +218,8 @@ def refuse_going(found: Sequence[Going], retention: TopicRetention, *, drill: bo
         return [f"a restore into such topics would lose records: {item}" for item in found]
     if retention is TopicRetention.APPLY:
         return [str(item) for item in found]
-    more = f"; and so do {len(found) - _SHOWN} more topics" if len(found) > _SHOWN else ""
+    do, others = "does" if len(found) == _SHOWN + 1 else "do", so_many(len(found) - _SHOWN, "more topic")
+    more = f"; and so {do} {others}" if len(found) > _SHOWN else ""
     raise TargetUnsuitable(
         f"The target would delete restored records: {'; '.join(map(str, found[:_SHOWN]))}{more}; nothing was written.",
         hint="Set spec.topics.retention to Hold, and the topics keep all records until `logkeep release`, or to Apply "

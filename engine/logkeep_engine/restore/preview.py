@@ -17,6 +17,7 @@ from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.contract.point import PointSpec
+from logkeep_engine.contract.values import so_many
 from logkeep_engine.restore import point as points
 from logkeep_engine.restore.clip import Clip
 from logkeep_engine.restore.context import Planned, RestoreContext
@@ -79,10 +80,8 @@ class PointPreview:
 
     def __str__(self) -> str:
         cut = sum(item.end < item.archived_end for item in self.partitions)
-        return (
-            f"at most {self.records} records; {cut} of {len(self.partitions)} partitions end before their archived "
-            f"end; {told_groups(self.groups)}"
-        )
+        ends = f"{cut} of {so_many(len(self.partitions), 'partition')} end before their archived end"
+        return f"at most {so_many(self.records, 'record')}; {ends}; {told_groups(self.groups)}"
 
 
 def told_groups(groups: PointGroups) -> str:

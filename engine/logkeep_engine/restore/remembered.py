@@ -21,6 +21,7 @@ from logkeep_engine.archive.names import check_run_id, run_file
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import IfTopicExists
 from logkeep_engine.contract.stored import StoredDocument
+from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import ObjectMissing, RestoreUnfinished, TargetChanged, by_place
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.restore.context import Planned
@@ -106,7 +107,9 @@ def check_still_there(earlier: RunResult, planned: Planned, ids: Mapping[str, st
         for topic in plan.topics
         if topic.target not in there or topic.target_id not in ("", there[topic.target])
     ]
-    what = f"of its {len(plan.topics)} topics {len(lost)} are not there, the first is {lost[0]!r}" if lost else ""
+    topics = so_many(len(plan.topics), "topic")
+    are = "is" if len(lost) == 1 else "are"
+    what = f"of its {topics} {len(lost)} {are} not there, the first is {lost[0]!r}" if lost else ""
     if not what and earlier.records:
         starts = {
             (topic.target, part.target): part.start
@@ -116,7 +119,7 @@ def check_still_there(earlier: RunResult, planned: Planned, ids: Mapping[str, st
         }
         ends = control.latest_offsets(starts)
         if all(ends.get(where, 0) <= start for where, start in starts.items()):
-            what = f"its {len(plan.topics)} topics hold nothing of it"
+            what = f"its {topics} {'holds' if len(plan.topics) == 1 else 'hold'} nothing of it"
     what = what or lacking(planned, control)
     others = sorted(name for name, topic_id in ids.items() if there.get(name, topic_id) != topic_id)
     if not what and others:

@@ -80,11 +80,13 @@ def _all_refused(wanted: Sequence[ResourceConfig], why: str) -> BroughtConfigs:
 
 def told_configs(brought: BroughtConfigs, *, would: bool = False) -> Iterator[str]:
     """The warnings about configurations that do not come back; or that `would` not, in a dry run."""
-    yield from told_refused("configurations", brought.refused, would=would)
+    yield from told_refused("configuration", brought.refused, would=would)
     if brought.kept:
         listed = first_of([str(item) for item in brought.kept])
-        count = len(brought.kept)
-        yield f"{count} configurations have another value in the cluster, which is left as it is; archived are {listed}"
+        have = "configuration has" if len(brought.kept) == 1 else "configurations have"
+        yield (
+            f"{len(brought.kept)} {have} another value in the cluster, which is left as it is; archived are {listed}"
+        )
 
 
 # ---- of groups

@@ -137,8 +137,8 @@ def check_append(choice: Choice, existing: ExistingTopic, facts: TopicFacts, now
         _refuse_other_count(choice, existing)
     elif existing.partitions < choice.source.partitions:
         raise TargetUnsuitable(
-            f"topic {name} has {existing.partitions} partitions, the archived topic {choice.source.name} has "
-            f"{choice.source.partitions}",
+            f"topic {name} has {so_many(existing.partitions, 'partition')}, the archived topic {choice.source.name} "
+            f"has {choice.source.partitions}",
             hint=f"Add partitions to {name}, or restore under another name.",
         )
     if configs.get("message.timestamp.type", "CreateTime") != "CreateTime":

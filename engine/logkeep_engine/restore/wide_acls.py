@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from logkeep_engine.contract.everything import RestoredAcls
 from logkeep_engine.contract.patterns import NamePatterns
+from logkeep_engine.contract.values import so_many
 from logkeep_engine.kafka.user_requests import Acl, ScramUser
 
 _ANY = "*"
@@ -59,6 +60,12 @@ def told_held_back(held: Mapping[Acl, str], where: str = "", *, would: bool = Fa
     listed = "; ".join(f"{acl} ({reason})" for acl, reason in list(held.items())[:_SHOWN])
     more = f" and {len(held) - _SHOWN} more" if len(held) > _SHOWN else ""
     denying = sum(acl.permission == _DENY for acl in held)
-    wider = f"; {denying} of them deny, so others may do more than they could" if denying else ""
-    does, what = ("would be", "name them there") if would else ("were", "set those by hand that you want")
-    yield f"{len(held)} ACLs {does} held back, since spec.acls does not name them: {listed}{more}{wider}: {what}{where}"
+    deny, were = "denies" if denying == 1 else "deny", "was" if len(held) == 1 else "were"
+    wider = f"; {denying} of them {deny}, so others may do more than they could" if denying else ""
+    does, what = ("would be", "name them there") if would else (were, "set those by hand that you want")
+    told = f"{so_many(len(held), 'ACL')} {does} held back, since spec.acls does not name {_them(len(held))}"
+    yield f"{told}: {listed}{more}{wider}: {what}{where}"
+
+
+def _them(count: int) -> str:
+    return "it" if count == 1 else "them"

@@ -25,6 +25,7 @@ from logkeep_engine.archive.catalog.replacements import erased_ranges
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.partition import is_batched
+from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import (
     ArchiveMismatch,
     BatchTooLarge,
@@ -223,7 +224,9 @@ class Search:
                 self._add(Missing(entry.base_offset, entry.next_offset, live - entry.records))
         if fewer and not self._undecided and not item.failed:
             why = ": it is compacted" if self._compacted else ""
-            item.not_compared.append(f"{fewer} archived records are not in the live log any more{why}")
+            item.not_compared.append(
+                f"{so_many(fewer, 'archived record')} {'is' if fewer == 1 else 'are'} not in the live log any more{why}"
+            )
         if self._not_compared:
             item.not_compared.append(
                 f"{self._not_compared} records of the live log are not in segments from which an erasure has taken some"

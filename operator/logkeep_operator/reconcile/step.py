@@ -9,7 +9,7 @@ from datetime import datetime
 
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import RunResult, TopicCoverage
-from logkeep_engine.contract.values import parse_timestamp
+from logkeep_engine.contract.values import parse_timestamp, so_many
 from logkeep_operator.api import Condition, HistoryEntry, Phase, ProgressStatus, RunStatus, Status, StatusOutcome
 from logkeep_operator.api.status import MAX_HISTORY, moment_of, timestamp
 from logkeep_operator.reconcile import conditions
@@ -235,7 +235,7 @@ class Step:
             result = self._last_words(entry.run_id) if entry.outcome == StatusOutcome.REPLACED else None
             if result is None or result.loss_total == 0:
                 continue
-            message = f"{result.loss_offsets} offsets are missing. {_REPLACED}"
+            message = f"{_offsets(result)} {_are(result)} missing. {_REPLACED}"
             told = replace(entry, records=result.records, bytes=result.bytes, message=message)
             if told == entry:
                 continue
@@ -339,7 +339,7 @@ class Step:
         if result.loss_total == 0 and result.error_code != "DataLoss":
             return (conditions.data_loss(False, "No records are missing."),) if succeeded else ()
         first = result.loss[0] if result.loss else None
-        message = f"{result.loss_offsets} offsets in {result.loss_total} ranges are missing"
+        message = f"{_offsets(result)} in {so_many(result.loss_total, 'range')} {_are(result)} missing"
         if first is not None:
             message += f", the first: {first.topic}-{first.partition} [{first.start}, {first.end}): {first.reason}"
         self.event("Warning", "RecordsMissing", message, run.id)
@@ -419,3 +419,11 @@ class Step:
             finished=self.finished,
             waits_since=self.waits_since,
         )
+
+
+def _offsets(result: RunResult) -> str:
+    return so_many(result.loss_offsets, "offset")
+
+
+def _are(result: RunResult) -> str:
+    return "is" if result.loss_offsets == 1 else "are"

@@ -494,7 +494,7 @@ class TestIndexesOfPartitions:
         self.lose(segments, 2, 4)
         message = refused(segments, faults=2, repair=repair)
         assert "orders/segment_partition_000_from_offset_0000000002_records is missing: index_partition_000" in message
-        assert "And 1 more faults." in message
+        assert "And 1 more fault." in message
         segments.delete([self.INDEX])
         assert whole_offsets(segments) == [0, 1, 6, 7]
 
@@ -553,7 +553,7 @@ class TestRefusals:
     def test_all_faults_are_told_at_once(self, records: LocalStorage) -> None:
         path_of(records, f"{FIRST}_records").write_bytes(b"\x02 nothing")
         path_of(records, "notes/segment_partition_000_from_offset_0000000008_records").write_bytes(b"PK")
-        assert "And 1 more faults." in refused(records, faults=2)
+        assert "And 1 more fault." in refused(records, faults=2)
 
     def test_a_name_that_does_not_fit_the_content(self, records: LocalStorage) -> None:
         renamed(records, FIRST, "orders/segment_partition_000_from_offset_0000000003")
@@ -676,7 +676,7 @@ class TestRefusals:
         storage = folder(tmp_path / "empty")
         assert "holds nothing of a format that can be imported" in refused(storage)
         storage.put("readme.txt", b"hello")
-        assert "holds 1 objects, none of them a segment" in refused(storage)
+        assert "holds 1 object, none of them a segment" in refused(storage)
 
     def test_the_folder_of_topics_of_the_avro_format(self, original: LocalStorage, tmp_path: Path) -> None:
         storage = written(original, tmp_path / "foreign", Layout.AVRO)

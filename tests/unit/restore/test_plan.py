@@ -257,7 +257,7 @@ class TestExistingTopics:
             refuse_unknown(choices, ["orders"], "s3://a", everything=False)
 
     def test_append_needs_as_many_partitions(self) -> None:
-        with pytest.raises(TargetUnsuitable, match="topic copy has 1 partitions, the archived topic orders has 2"):
+        with pytest.raises(TargetUnsuitable, match="topic copy has 1 partition, the archived topic orders has 2"):
             check_append(self.CHOICE, self.existing(1), FACTS, NOW)
         assert check_append(self.CHOICE, self.existing(3), FACTS, NOW) == []
 

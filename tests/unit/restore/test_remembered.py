@@ -151,7 +151,7 @@ def test_a_restore_was_done_if_the_cluster_has_its_topics(first: RestoreState) -
     ("cluster", "what"),
     [
         (Cluster({}, {}), "of its 2 topics 2 are not there, the first is 'orders'"),
-        (Cluster({"orders": "o1"}, {("orders", 0): 7}), "of its 2 topics 1 are not there, the first is 'users'"),
+        (Cluster({"orders": "o1"}, {("orders", 0): 7}), "of its 2 topics 1 is not there, the first is 'users'"),
         (Cluster({"orders": "o1", "users": "u2"}, {("orders", 0): 7}), "the first is 'users'"),
         (Cluster({"orders": "o1", "users": "u1"}, {("orders", 0): 0, ("users", 0): 50}), "hold nothing of it"),
         (

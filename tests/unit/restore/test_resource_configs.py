@@ -67,7 +67,7 @@ def test_only_what_is_missing_is_set() -> None:
     assert [row[-2:] for row in found.rows()] == [["kept", ""], ["added", ""], ["there", ""]]
     (told,) = told_configs(found)
     assert told == (
-        "1 configurations have another value in the cluster, which is left as it is; archived are "
+        "1 configuration has another value in the cluster, which is left as it is; archived are "
         "share.auto.offset.reset=earliest of group 'queue'"
     )
 
@@ -77,8 +77,8 @@ def test_what_the_cluster_refuses_is_named() -> None:
     found = cluster.brought(RESET, LOCK, METRICS, only_check=True)
     assert (cluster.set, found.added) == ([], (RESET, METRICS))
     said = "set: share.record.lock.duration.ms=15000 of group 'queue' (INVALID_CONFIG: no): set them by hand"
-    assert list(told_configs(found)) == [f"1 configurations could not be {said}"]
-    assert list(told_configs(found, would=True)) == [f"1 configurations would not be {said}"]
+    assert list(told_configs(found)) == [f"1 configuration could not be {said}"]
+    assert list(told_configs(found, would=True)) == [f"1 configuration would not be {said}"]
     assert found.rows()[1] == [*LOCK, "refused", "INVALID_CONFIG: no"]
 
 

@@ -89,9 +89,9 @@ def test_the_warning_names_the_first_and_says_whether_some_deny() -> None:
     assert told.startswith(
         "7 ACLs were held back, since spec.acls does not name them: ALLOW User:m0 from *: READ on TOPIC orders (the "
     )
-    assert " and 2 more; 1 of them deny, so others may do more than they could: set those by hand" in told
+    assert " and 2 more; 1 of them denies, so others may do more than they could: set those by hand" in told
     assert told.endswith("(report)")
     (would,) = told_held_back(held_back(acls[:1], KNOWN, NOTHING), would=True)
-    assert would.startswith("1 ACLs would be held back")
+    assert would.startswith("1 ACL would be held back")
     assert would.endswith(": name them there")
     assert list(told_held_back({})) == []

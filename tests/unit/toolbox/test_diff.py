@@ -122,7 +122,7 @@ def test_two_archives_of_the_same_records_are_the_same(tmp_path: Path) -> None:
     done = run("diff", a, b, "--offsets")
     assert done.exit_code == 0
     assert done.stdout == (
-        "same: 1 partitions compared, 60 records equal, 0 different, 0 only in A, 0 only in B; "
+        "same: 1 partition compared, 60 records equal, 0 different, 0 only in A, 0 only in B; "
         "partitions only in A 0, only in B 0\n"
     )
     assert run_json("diff", a.as_uri(), b)["same"] is True
@@ -136,7 +136,7 @@ def test_two_archives_that_differ_are_told_apart(tmp_path: Path) -> None:
         "orders-0: offset 50 of A is not in B",
         "orders-0: offset 51 of A is not in B",
         "and 8 more",
-        "different: 1 partitions compared, 50 records equal, 0 different, 10 only in A, 0 only in B; "
+        "different: 1 partition compared, 50 records equal, 0 different, 10 only in A, 0 only in B; "
         "partitions only in A 0, only in B 0",
     ]
     other = archive(tmp_path / "c", (0, 10), partition=1)
@@ -202,7 +202,7 @@ def test_a_log_knows_its_aborted_transactions_without_their_index(tmp_path: Path
     write_log(tmp_path / "b-0", [batch(3, 1)])
     done = run("diff", tmp_path / "a-0", tmp_path / "b-0", "--rename", "a=b")
     assert done.exit_code == 0, done.output
-    assert "1 records equal" in done.stdout
+    assert "1 record equal" in done.stdout
 
 
 def test_a_batch_that_compaction_has_emptied_holds_nothing_up(tmp_path: Path) -> None:

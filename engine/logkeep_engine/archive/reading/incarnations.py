@@ -15,6 +15,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import moment
+from logkeep_engine.contract.values import so_many
 
 Shows = Callable[[TopicEntry], bool]
 """Asks if consumers of committed records see a record of an incarnation that has records (see `visible.shows`)."""
@@ -37,7 +38,7 @@ class HeldIncarnation:
     def __str__(self) -> str:
         if not self.records:
             return f"{self.topic_id} (no records)"
-        return f"{self.topic_id} ({self.records} records{_between(self.first, self.last)})"
+        return f"{self.topic_id} ({so_many(self.records, 'record')}{_between(self.first, self.last)})"
 
 
 def incarnations(topics: Iterable[TopicEntry]) -> dict[str, list[TopicEntry]]:

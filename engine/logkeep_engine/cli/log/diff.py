@@ -15,6 +15,7 @@ from logkeep_engine.cli.log.options import EXIT_CODES, Chosen, Form
 from logkeep_engine.cli.options import Debug, SecurityOptions, Server, spread
 from logkeep_engine.cli.output import print_json, print_line
 from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
@@ -108,8 +109,8 @@ def _print(comparison: RecordComparison, limit: int, form: Form) -> None:
     if comparison.found > len(first):
         print_line(f"and {comparison.found - len(first)} more")
     print_line(
-        f"{'same' if counts.same else 'different'}: {counts.partitions} partitions compared, "
-        f"{counts.equal} records equal, {counts.different} different, {counts.only_a} only in A, "
+        f"{'same' if counts.same else 'different'}: {so_many(counts.partitions, 'partition')} compared, "
+        f"{so_many(counts.equal, 'record')} equal, {counts.different} different, {counts.only_a} only in A, "
         f"{counts.only_b} only in B; partitions only in A {counts.partitions_only_a}, "
         f"only in B {counts.partitions_only_b}"
     )

@@ -12,6 +12,7 @@ from logkeep_engine.cli.log.options import EXIT_CODES, Chosen, Form, Interval, S
 from logkeep_engine.cli.options import Debug, Server, spread
 from logkeep_engine.cli.output import print_json, print_line
 from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.values import so_many
 
 if TYPE_CHECKING:
     from logkeep_engine.toolbox.index import Index
@@ -57,7 +58,7 @@ def index_check(
         if form.json:
             print_json(documents)
         else:
-            print_line(f"{count} indexes, {faulty} with faults")
+            print_line(f"{so_many(count, 'index', 'indexes')}, {faulty} with faults")
         if faulty:
             raise typer.Exit(int(ExitCode.FAILED))
 

@@ -171,7 +171,7 @@ def test_an_impossible_entry_is_refused(entry: tuple[str, int, int, int]) -> Non
 def test_inspect_shows_it(archive: Archive, storage: Storage) -> None:
     shown = CliRunner().invoke(app, ["inspect", storage.uri, "--cluster-state"], env={"COLUMNS": "200"})
     assert shown.exit_code == 0, shown.output
-    assert "1 ACLs, 1 client quotas, not archived SCRAM users, at 2026-11-23T" in shown.output
+    assert "1 ACL, 1 client quota, SCRAM users not archived, at 2026-11-23T" in shown.output
     assert "PREFIXED" in shown.output
     assert "user alice, client-id <default>" in shown.output
     assert "not archived: scramUsers: CLUSTER_AUTHORIZATION_FAILED: no" in shown.output
