@@ -663,86 +663,27 @@ SLICE_WITHOUT_BATCHES = history(
 ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), Erase(), CutOff(), Write(), Backup())
 
 
-@pytest.mark.parametrize(
-    "mended",
-    [
-        pytest.param(RESUMED_RUN, id="resumed_run"),
-        pytest.param(ERASURE_RESTART, id="erasure_restart"),
-        pytest.param(BRANCH_SNAPSHOT, id="branch_snapshot"),
-        pytest.param(CONVERT_AGAIN, id="convert_again"),
-        pytest.param(CONVERT_INTERRUPTED, id="convert_interrupted"),
-        pytest.param(INCARNATION_SNAPSHOT, id="incarnation_snapshot"),
-        pytest.param(BRANCH_AFTER_REMOVAL, id="branch_after_removal"),
-        pytest.param(KEPT_POINT_GENERATION, id="kept_point_generation"),
-        pytest.param(COMPACT_DELETE, id="compact_delete"),
-        pytest.param(ERASURE_PUT_OFF, id="erasure_put_off"),
-        pytest.param(ERASURE_EXACT, id="erasure_exact"),
-        pytest.param(ERASURE_RECONCILE, id="erasure_reconcile"),
-        pytest.param(ERASURE_BRANCH, id="erasure_branch"),
-        pytest.param(COMPACTED_BEFORE_A_BACKUP, id="compacted_before_a_backup"),
-        pytest.param(KILLED_PURGE, id="killed_purge"),
-        pytest.param(ERASED_INCARNATION, id="erased_incarnation"),
-        pytest.param(ABORTED_INCARNATION, id="aborted_incarnation"),
-        pytest.param(DELETED_INCARNATION, id="deleted_incarnation"),
-        pytest.param(SNAPSHOT_GENERATION, id="snapshot_generation"),
-        pytest.param(DIFF_SNAPSHOT, id="diff_snapshot"),
-        pytest.param(DIFF_INCARNATION, id="diff_incarnation"),
-        pytest.param(ERASURE_RECORDS, id="erasure_records"),
-        pytest.param(HELD_SNAPSHOT, id="held_snapshot"),
-        pytest.param(POLICY_CHANGED, id="policy_changed"),
-        pytest.param(FAILED_BACKUP, id="failed_backup"),
-        pytest.param(REMOVED_OUT_OF_ORDER, id="removed_out_of_order"),
-        pytest.param(HELD_LATE, id="held_late"),
-        pytest.param(SNAPSHOT_WINDOW, id="snapshot_window"),
-        pytest.param(MERGED_BELOW_SNAPSHOT, id="merged_below_snapshot"),
-        pytest.param(MERGED_THEN_REMOVED, id="merged_then_removed"),
-        pytest.param(KEPT_BEFORE_SNAPSHOTS, id="kept_before_snapshots"),
-        pytest.param(COMPACTED_AFTER_LIMITS, id="compacted_after_limits"),
-        pytest.param(TIME_BELOW_LIMITS, id="time_below_limits"),
-        pytest.param(LATE_AND_OVERWRITTEN, id="late_and_overwritten"),
-        pytest.param(CONVERTED_THEN_ERASED, id="converted_then_erased"),
-        pytest.param(MERGED_BESIDE_A_GENERATION, id="merged_beside_a_generation"),
-        pytest.param(ERASED_THEN_OVERWRITTEN, id="erased_then_overwritten"),
-        pytest.param(ABORTED_THEN_CUT_OFF, id="aborted_then_cut_off"),
-        pytest.param(READ_AGAIN_AND_RECREATED, id="read_again_and_recreated"),
-        pytest.param(REPLACED_THEN_DELETED, id="replaced_then_deleted"),
-        pytest.param(LIMITS_THEN_READ_AGAIN, id="limits_then_read_again"),
-        pytest.param(MERGED_AND_TOO_MUCH, id="merged_and_too_much"),
-        pytest.param(OVERWRITTEN_THEN_ERASED, id="overwritten_then_erased"),
-        pytest.param(TAKEN_THEN_READ_AGAIN, id="taken_then_read_again"),
-        pytest.param(OVER_THE_LIMITS, id="over_the_limits"),
-        pytest.param(LATE_WITHOUT_BATCHES, id="late_without_batches"),
-        pytest.param(MERGED_THEN_ERASED, id="merged_then_erased"),
-        pytest.param(SNAPSHOT_AFTER_A_MERGE, id="snapshot_after_a_merge"),
-        pytest.param(READ_AGAIN_AND_LATE, id="read_again_and_late"),
-        pytest.param(OVERWRITTEN_AND_COMPACTED, id="overwritten_and_compacted"),
-        pytest.param(DELETED_AND_RECREATED, id="deleted_and_recreated"),
-        pytest.param(CUT_OFF_BELOW_A_SNAPSHOT, id="cut_off_below_a_snapshot"),
-        pytest.param(COMPACTED_BEFORE_ANY_BACKUP, id="compacted_before_any_backup"),
-        pytest.param(COMPACTED_AND_TAKEN, id="compacted_and_taken"),
-        pytest.param(HELD_BEFORE_A_SNAPSHOT, id="held_before_a_snapshot"),
-        pytest.param(HELD_AND_A_FLOOR, id="held_and_a_floor"),
-        pytest.param(CUT_OFF_AFTER_CLEANING, id="cut_off_after_cleaning"),
-        pytest.param(ERASED_BEFORE_A_TIME, id="erased_before_a_time"),
-        pytest.param(CUT_OFF_BEFORE_ITS_END, id="cut_off_before_its_end"),
-        pytest.param(CONVERT_WITH_A_HOLE, id="convert_with_a_hole"),
-        pytest.param(TOO_MUCH_WITH_A_BRANCH, id="too_much_with_a_branch"),
-        pytest.param(STOOD_FOR_SINCE, id="stood_for_since"),
-        pytest.param(NOTHING_BUT_TOMBSTONES, id="nothing_but_tombstones"),
-        pytest.param(TOO_MUCH_BELOW_A_BRANCH, id="too_much_below_a_branch"),
-        pytest.param(LATE_AND_FIRST_IN_A_BATCH, id="late_and_first_in_a_batch"),
-        pytest.param(REMOVED_WHILE_CONVERTED, id="removed_while_converted"),
-        pytest.param(OVER_THE_LIMITS_SINCE, id="over_the_limits_since"),
-        pytest.param(SNAPSHOT_WITHOUT_ITS_LOG, id="snapshot_without_its_log"),
-        pytest.param(TAKEN_BEHIND_A_GENERATION, id="taken_behind_a_generation"),
-        pytest.param(REPLACED_AND_TOO_MUCH, id="replaced_and_too_much"),
-        pytest.param(ERASED_TOMBSTONE, id="erased_tombstone"),
-        pytest.param(HOLE_OF_A_DELETED_TOPIC, id="hole_of_a_deleted_topic"),
-        pytest.param(CUT_OFF_WHILE_CONVERTED, id="cut_off_while_converted"),
-        pytest.param(SLICE_WITHOUT_BATCHES, id="slice_without_batches"),
-        pytest.param(ERASED_THEN_CUT_OFF, id="erased_then_cut_off"),
-    ],
+# A merge since may have put segments before and after the point of a restore into one.
+MERGED_ACROSS_A_TIME = history(
+    Settings(), Write(), Backup(), Write("cbbb"), Backup(), Restore("time", 1), Backup(merges=2)
 )
-def test_a_history_is_right(mended: History) -> None:
-    faults = list(play(mended, thorough=True))
-    assert not faults, f"{mended}\n" + "\n".join(map(str, faults))
+# An erasure leaves nothing of the incarnation that a restore has taken.
+ERASED_WHILE_RESTORED = history(
+    Settings("compact"),
+    Write("b"),
+    AddTopic(),
+    Backup(),
+    Recreate(),
+    Write(topic=1),
+    Backup(),
+    Restore(),
+    Erase("b"),
+)
+
+KNOWN = {name.lower(): value for name, value in globals().items() if isinstance(value, History)}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_history_is_right(name: str) -> None:
+    faults = list(play(KNOWN[name], thorough=True))
+    assert not faults, f"{KNOWN[name]}\n" + "\n".join(map(str, faults))

@@ -34,7 +34,8 @@ from logkeep_engine.restore.plan import (
 from logkeep_engine.restore.same import Extent
 from logkeep_engine.restore.selection import Choice, only_chosen, shown
 from logkeep_engine.restore.state import ALTERED
-from logkeep_engine.restore.topics import ExistingTopic, extents_of, plan_topic
+from logkeep_engine.restore.stored_plan import overtaken
+from logkeep_engine.restore.topics import ExistingTopic, extents_of, plan_topic, with_contents
 from logkeep_engine.storage import Storage
 
 
@@ -43,8 +44,8 @@ def derived(context: RestoreContext, known: RestorePlan, name: str, *, done: boo
     restores out of the archive since: then only the topics themselves are compared. `name` is the object of the plan.
     `done`: all is restored, so its point is not compared if the objects that tell it are cold again.
 
-    Raises StateAltered for a plan that does not follow from the spec and the archive, and SegmentsRemoved if that
-    cannot be known any more.
+    Raises StateAltered for a plan that does not follow from the spec and the archive, SegmentsRemoved if that cannot be
+    known any more, and ArchiveMismatch if an erasure has left nothing of an incarnation that the plan has.
     """
     archive, spec = context.archive, context.spec
     refuse_other_ways(known, spec, name)
@@ -53,12 +54,15 @@ def derived(context: RestoreContext, known: RestorePlan, name: str, *, done: boo
     archived, selection = points.choose_topics(archive, seen_then, spec)
     archived = only_chosen(archived, spec.topics.partitions)
     topics = [choice.source for choice in selection.choices]
-    seen = points.state_at_point(archive, archived, spec.point, known.point)
-    seen = only_chosen(seen, spec.topics.partitions)
+    seen, whole = points.at_point(archive, archived, spec.point, known.point)
+    seen, whole = (only_chosen(state, spec.topics.partitions) for state in (seen, whole))
     extents = extents_of(spec.offsets, seen, selection.choices, known.point)
-    wanted = derive_topics(known, selection.choices, seen, replicas=spec.topics.replication_factor, extents=extents)
+    replicas = spec.topics.replication_factor
+    wanted = derive_topics(known, selection.choices, seen, whole, replicas=replicas, extents=extents)
     _refuse_unknowable(known, wanted, seen_then, newest)
     erased = _has_others(known, wanted) and _erased_since(archive, known, newest)
+    if erased and _other_incarnations(known, wanted):  # the erasure has left nothing of those that were taken
+        raise overtaken(known)
     if not erased:
         try:
             refuse_other_point(known, _bounds(archive.storage, archived, topics, spec.point, known), name)
@@ -83,16 +87,21 @@ def _erased_since(archive: Archive, known: RestorePlan, newest: ArchiveState) ->
     return archive.load_at(known.known_commit).replaced_in(topic_ids) != newest.replaced_in(topic_ids)
 
 
+def _other_incarnations(known: RestorePlan, wanted: Mapping[str, TopicPlan]) -> set[str]:
+    """The topics of which another incarnation is found than the plan has."""
+    return {
+        topic.source
+        for topic in known.topics
+        if topic.target in wanted and topic.topic_id != wanted[topic.target].topic_id
+    }
+
+
 def _refuse_unknowable(
     known: RestorePlan, wanted: Mapping[str, TopicPlan], seen_then: ArchiveState, newest: ArchiveState
 ) -> None:
     """Raises SegmentsRemoved where another incarnation is found than the plan has, and objects are deleted that tell
     which has records at the point."""
-    names = {
-        topic.source
-        for topic in known.topics
-        if topic.target in wanted and topic.topic_id != wanted[topic.target].topic_id
-    }
+    names = _other_incarnations(known, wanted)
     topics = [topic for topic in seen_then.topics.values() if topic.name in names]
     if _deleted_since(seen_then, topics, newest):
         raise SegmentsRemoved(
@@ -123,15 +132,16 @@ def derive_topics(
     plan: RestorePlan,
     choices: Sequence[Choice],
     archived: ArchiveState,
+    whole: ArchiveState,
     *,
     replicas: int | None,
     extents: Mapping[str, Mapping[int, Extent]],
 ) -> dict[str, TopicPlan]:
-    """The topics as a new plan would have them, by target, with what only the stored one knows. Pure."""
+    """The topics as a new plan would have them, by target, with what only the stored one knows. `archived` and `whole`
+    are those of `point.at_point`. Pure."""
     known = {topic.target: topic for topic in plan.topics}
-    return {
-        choice.target: _derived(choice, known.get(choice.target), archived, replicas, extents) for choice in choices
-    }
+    made = (_derived(choice, known.get(choice.target), archived, replicas, extents) for choice in choices)
+    return {topic.target: topic for topic in with_contents(made, whole, plan.point)}
 
 
 def _derived(

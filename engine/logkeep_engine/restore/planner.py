@@ -76,6 +76,7 @@ from logkeep_engine.restore.topics import (
     too_few_in_sync,
     topic_facts,
     topic_segments,
+    with_contents,
 )
 from logkeep_engine.restore.waking import Waking
 
@@ -155,19 +156,18 @@ class RestorePlanner:
         archived, selection = point.choose_topics(context.archive, seen.state, spec)
         choices = selection.choices
         pointed = point.plan_point(context.archive, archived, [choice.source for choice in choices], spec.point)
-        archived = point.state_at_point(context.archive, archived, spec.point, pointed.plan)
+        archived, every = point.at_point(context.archive, archived, spec.point, pointed.plan)
         archived = only_chosen(archived, spec.topics.partitions)
         there = self._existing(choices)
         existing, replaced = ({}, there) if spec.if_topic_exists is IfTopicExists.REPLACE else (there, {})
+        extents = extents_of(spec.offsets, archived, choices, pointed.plan)
         plan = RestorePlan(
             run_id=context.run_id,
             spec_digest=self._digest,
             archive_id=context.archive.info.archive_id,
             commit=archived.commit,
             cluster_id=context.cluster_id,
-            topics=self._plan_topics(
-                archived, choices, existing, replaced, extents_of(spec.offsets, archived, choices, pointed.plan)
-            ),
+            topics=self._plan_topics(archived, every, pointed.plan, choices, existing, replaced, extents),
             batching=batching_of(context.archive.info.segments, spec.record_batches),
             point=pointed.plan,
         )
@@ -215,7 +215,7 @@ class RestorePlanner:
         archived = only_chosen(archived, spec.topics.partitions)
         pointed = point.plan_point(context.archive, archived, [choice.source for choice in choices], spec.point)
         whole = with_snapshots(archived)
-        archived = point.state_at_point(context.archive, archived, spec.point, pointed.plan)
+        archived, every = point.at_point(context.archive, archived, spec.point, pointed.plan)
         left_out: tuple[str, ...] = ()
         if context.drill is not None:
             warm = warm_part(context.archive.storage, archived, choices)
@@ -240,7 +240,7 @@ class RestorePlanner:
             archive_id=context.archive.info.archive_id,
             commit=archived.commit,
             cluster_id=context.cluster_id,
-            topics=self._plan_topics(archived, choices, existing, replaced, extents),
+            topics=self._plan_topics(archived, every, pointed.plan, choices, existing, replaced, extents),
             surveys=findings.surveys,
             loss=findings.loss,
             warnings=(*warnings, *told, *findings.warnings),
@@ -441,6 +441,8 @@ class RestorePlanner:
     def _plan_topics(
         self,
         archived: ArchiveState,
+        every: ArchiveState,
+        at: PointPlan | None,
         choices: Sequence[Choice],
         existing: Mapping[str, ExistingTopic],
         replaced: Mapping[str, ExistingTopic],
@@ -459,7 +461,7 @@ class RestorePlanner:
                 f"topic {missing[0][0]!r} partition {missing[0][1]} vanished while the restore was planned",
                 hint="Try again.",
             )
-        return tuple(
+        made = (
             plan_topic(
                 choice,
                 {
@@ -478,6 +480,7 @@ class RestorePlanner:
             )
             for choice in choices
         )
+        return tuple(with_contents(made, only_chosen(every, self._spec.topics.partitions), at))
 
     def _fill(
         self, archived: ArchiveState, choices: Sequence[Choice], extents: Mapping[str, Mapping[int, Extent]]

@@ -331,15 +331,25 @@ def state_at_point(
 ) -> ArchiveState:
     """The archive as a restore to the point sees it: with snapshots, without segments of which nothing is wanted, and
     those that retention has removed when the plan was made, and with the consumer groups of the point."""
+    return at_point(archive, archived, point, plan)[0]
+
+
+def at_point(
+    archive: Archive, archived: ArchiveState, point: PointSpec | None, plan: PointPlan | None
+) -> tuple[ArchiveState, ArchiveState]:
+    """Return the state of `state_at_point`, and the same one with the segments of which nothing is wanted: a merge
+    since may have put one of these and a wanted one into one."""
     if point is None or plan is None:
-        return with_snapshots(archived)
+        found = with_snapshots(archived)
+        return found, found
     if plan.seen > archived.commit:
         # What was deleted since the plan was made is in the plan: whoever continues with it must miss it.
         newest = view.state_at(archive, plan.newest, archive.load())
         archived = _as_of(archive, archived, plan.seen, newest)
-    found = clipped(with_snapshots(archived, plan.ends, plan.before), plan.clip)
+    whole = with_snapshots(archived, plan.ends, plan.before)
+    found = clipped(whole, plan.clip)
     found.groups = groups_at(archive, archived, point, plan).groups
-    return found
+    return found, whole
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ configured. Pure.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
@@ -19,7 +19,7 @@ from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import TargetUnsuitable, TopicExists
 from logkeep_engine.log.cleanup import POLICY, RETENTION_BYTES, RETENTION_MS, is_compacted, is_deleted
 from logkeep_engine.log.varints import INT64_MAX
-from logkeep_engine.restore.plan import NEEDS_PRODUCER_ID, NO_TASK, PartitionPlan, PointPlan, TopicPlan
+from logkeep_engine.restore.plan import NEEDS_PRODUCER_ID, NO_TASK, PartitionPlan, PointPlan, TopicPlan, clip_of
 from logkeep_engine.restore.same import Extent, Extents
 from logkeep_engine.restore.selection import Choice
 
@@ -333,19 +333,21 @@ def plan_topic(
         target_id=existing.topic_id if existing is not None else "",
         replaces=replaces,
         divided=choice.divided,
-        segments=_digest_of(segments),
     )
 
 
-def _digest_of(segments: Mapping[int, Sequence[SegmentEntry]]) -> str:
-    """A digest of what these segments have, whatever objects it lies in."""
-    found = hashlib.sha256()
-    for number, entries in sorted(segments.items()):
-        dense, others = content_of(entries)
-        found.update(b"%d %d %d " % (number, len(dense), len(others)))
-        found.update(b"".join(b"%d-%d " % part for part in dense))
-        found.update(b"".join(others))
-    return found.hexdigest()
+def with_contents(topics: Iterable[TopicPlan], whole: ArchiveState, point: PointPlan | None) -> Iterator[TopicPlan]:
+    """Yield the plans with a digest of what the archive has of their topics below the ends of the point, whatever
+    objects it lies in. `whole` has all of it, by whatever times records are left out."""
+    for topic in topics:
+        found = hashlib.sha256()
+        for number in range(whole.topics[topic.topic_id].partitions):
+            key = topic.topic_id, number
+            dense, others = content_of(whole.segments.get(key, ()), clip_of(point, key).end)
+            found.update(b"%d %d %d " % (number, len(dense), len(others)))
+            found.update(b"".join(b"%d-%d " % part for part in dense))
+            found.update(b"".join(others))
+        yield replace(topic, segments=found.hexdigest())
 
 
 def extents_of(

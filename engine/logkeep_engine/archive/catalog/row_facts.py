@@ -53,23 +53,28 @@ def packed_facts(rows: bytes | bytearray) -> Iterator[PackedFacts]:
         )
 
 
-def content_of(entries: Sequence[SegmentEntry]) -> tuple[list[Range], list[bytes]]:
-    """The ranges of the offsets that segments have without missing any, and, of the segments in which offsets are
-    missing, the ranges that count with the digests: neither changes when neighbours are merged, or segments copied."""
+def content_of(entries: Sequence[SegmentEntry], end: int | None = None) -> tuple[list[Range], list[bytes]]:
+    """The ranges of the offsets that segments have below `end` (None: of all) without missing any, and, of the segments
+    in which offsets are missing, the ranges that count with the digests: neither changes when neighbours are merged, or
+    segments copied."""
     dense: list[Range] = []
     others: list[bytes] = []
     packed = entries if isinstance(entries, PackedSegments) else None
     rows = b"".join(map(pack, entries)) if packed is None else bytes(packed.packed)
     for at, row in enumerate(_CONTENT.iter_unpack(rows)):
-        start, end, digest, flags = row
+        start, stop, digest, flags = row
         if packed is None:
-            start, end = entries[at].base_offset, entries[at].next_offset
+            start, stop = entries[at].base_offset, entries[at].next_offset
         elif at in packed.cuts:
-            start, end = packed.cuts[at]
+            start, stop = packed.cuts[at]
+        if end is not None:
+            if start >= end:
+                continue
+            stop = min(stop, end)
         if flags & _GAPS:
-            others.append(b"%d-%d %b " % (start, end, digest))
+            others.append(b"%d-%d %b " % (start, stop, digest))
         elif dense and dense[-1][1] == start:
-            dense[-1] = dense[-1][0], end
+            dense[-1] = dense[-1][0], stop
         else:
-            dense.append((start, end))
+            dense.append((start, stop))
     return dense, others
