@@ -70,7 +70,7 @@ def test_a_restore_and_its_dry_run_tell_groups_that_are_not_there(kept: Kept) ->
 
 
 def test_a_restore_tells_rules_that_rename_nothing(kept: Kept) -> None:
-    """What a mistyped rule is for would come back under the name that it has."""
+    """A mistyped rule would leave what it is for the name that it has."""
     back_up(kept.spec)
     rule = [{"from": TYPO, "to": "other"}]
     spec = {**kept.restoring(include=[kept.topic], rename=rule), "topics": {"rename": rule}, "dryRun": True}
