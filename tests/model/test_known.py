@@ -679,6 +679,15 @@ ERASED_WHILE_RESTORED = history(
     Restore(),
     Erase("b"),
 )
+# An erasure takes the record that shows where a time lies.
+ERASED_AT_A_TIME = history(
+    Settings("compact,delete"),
+    Write("dd", commits=True),
+    Write(),
+    Backup(),
+    Restore("time", 6),
+    Erase(),
+)
 
 KNOWN = {name.lower(): value for name, value in globals().items() if isinstance(value, History)}
 

@@ -65,7 +65,10 @@ def derived(context: RestoreContext, known: RestorePlan, name: str, *, done: boo
         raise overtaken(known)
     if not erased:
         try:
-            refuse_other_point(known, _bounds(archive.storage, archived, topics, spec.point, known), name)
+            bounds = _bounds(archive.storage, archived, topics, spec.point, known)
+            erased = bounds != known.point and _erased_since(archive, known, newest)  # also what showed its point
+            if not erased:
+                refuse_other_point(known, bounds, name)
         except ObjectCold:
             if not done:
                 raise

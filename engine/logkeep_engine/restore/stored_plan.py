@@ -78,7 +78,7 @@ def refuse_other_plan(context: RestoreContext, plan: RestorePlan, digest: str) -
 def overtaken(plan: RestorePlan) -> ArchiveMismatch:
     """The error of a restore that an erasure has overtaken."""
     return ArchiveMismatch(
-        f"Run {plan.run_id} cannot continue: an erasure has taken records of what it restores out of the archive since "
-        "it began, so it is unknown which records are in the target.",
+        f"Run {plan.run_id} cannot continue: an erasure has taken records of what it restores, or of what shows its "
+        "point, out of the archive since it began, so it is unknown which records are in the target.",
         hint="Begin the restore again, under another run id, into topics without what this run has written.",
     )
