@@ -1,6 +1,7 @@
 """`logkeep groups`, rename, and what a restore does before and after it sets positions, on a real broker."""
 
 import json
+import os
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,8 +10,11 @@ from typing import Any
 import pytest
 
 from logkeep_engine.archive.catalog.entry import Layout
+from logkeep_engine.contract.spec import parse_restore
 from logkeep_engine.errors import BrokerUnavailable, PositionsDiffer, SpecError
 from logkeep_engine.kafka.groups import GroupAdmin, GroupPosition, NotSet
+from logkeep_engine.restore.group_changes import ChangeLog
+from logkeep_engine.restore.group_commands import open_groups
 from tests.cluster.kafka import KafkaBroker
 from tests.command import logkeep
 from tests.data.topics import create_topic, topic_names
@@ -179,13 +183,18 @@ class TestReset:
         assert positions(kafka, f"{unique}-a") == {(copy, 0): (3, "")}
         assert positions(kafka, f"{unique}-c") == {}
         commit(kafka, f"{unique}-b", copy, 9)
-        found = said(run("rollback", tmp_path, spec, "-o", "json"))
-        assert [(row["group"], row["now"], row["offset"]) for row in found["positions"]] == [
-            (f"{unique}-a", 3, 1),
-            (f"{unique}-b", 9, None),
+        done = run("rollback", tmp_path, spec, "-o", "json")
+        assert [
+            (row["group"], row["now"], row["offset"], row["outcome"], row["reason"])
+            for row in json.loads(done.stdout)["positions"]
+        ] == [
+            (f"{unique}-a", 3, 1, "set", ""),
+            (f"{unique}-b", 9, None, "kept", "the group has offset 9 by now, not offset 4 of the change"),
         ]
+        assert done.returncode == 5
+        assert "error: the rollback has left alone 1 of 2 positions: the groups have others by now" in done.stderr
         assert positions(kafka, f"{unique}-a") == {(copy, 0): (1, "noted")}
-        assert positions(kafka, f"{unique}-b") == {}
+        assert positions(kafka, f"{unique}-b") == {(copy, 0): (9, "noted")}
         assert_refused(run("rollback", tmp_path, spec), "has changed no position of a consumer group that was not")
 
     def test_of_groups_with_members_is_refused_by_name_and_changes_nothing(
@@ -216,6 +225,89 @@ class TestReset:
         assert_refused(run("reset", tmp_path, other), "run restore-1 was begun with another spec")
         (tmp_path / "runs/restore-1/result.json").unlink()
         assert_refused(run("reset", tmp_path, spec), "run restore-1 has not succeeded")
+
+
+class TestRollbackOfAResetThatDied:
+    """The change is written down, and it is unknown what of it was made."""
+
+    @pytest.mark.parametrize("made", [0, 1, 4])
+    def test_takes_back_what_was_set_and_leaves_alone_what_the_groups_have_by_themselves(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: int
+    ) -> None:
+        copy, groups = f"{unique}-copy", [f"{unique}-{name}" for name in "abcd"]
+        first, idle, gone_on, new = groups
+        archive(tmp_path, unique, dict.fromkeys(groups, 6))
+        spec = restore_spec(kafka, tmp_path)
+        bring_back(spec)
+        for group_id in groups[:3]:
+            commit(kafka, group_id, copy, 1)
+        ours: SetPositions = GroupAdmin.set_group_offsets
+
+        def power_cut(self: GroupAdmin, offsets: Iterable[GroupPosition]) -> list[NotSet]:
+            ours(self, list(offsets)[:made])
+            raise RuntimeError("power cut")
+
+        parsed = parse_restore({**spec, "consumerGroups": TRANSLATE})
+        with monkeypatch.context() as patch, open_groups(parse_restore(spec), "restore-1", os.environ) as opened:
+            patch.setattr(GroupAdmin, "set_group_offsets", power_cut)
+            with pytest.raises(RuntimeError, match="power cut"):
+                opened.reset(parsed.consumer_groups)
+        assert positions(kafka, first)[copy, 0][0] == (3 if made else 1)
+        commit(kafka, gone_on, copy, 7)
+        commit(kafka, new, copy, 8)
+        done = run("rollback", tmp_path, spec, "-o", "json")
+        assert done.returncode == 5
+        found = {row["group"]: (row["offset"], row["outcome"]) for row in json.loads(done.stdout)["positions"]}
+        assert found == {first: (1, "set"), idle: (1, "set"), gone_on: (1, "kept"), new: (None, "kept")}
+        assert [positions(kafka, group_id)[copy, 0][0] for group_id in groups] == [1, 1, 7, 8]
+        assert_refused(run("rollback", tmp_path, spec), "has changed no position of a consumer group that was not")
+
+    def test_of_groups_that_have_all_gone_on_changes_nothing_and_says_so(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        copy = f"{unique}-copy"
+        archive(tmp_path, unique, {unique: 6})
+        spec = restore_spec(kafka, tmp_path, consumerGroups=TRANSLATE)
+        bring_back(spec)
+
+        def power_cut(*_: Any) -> list[NotSet]:
+            raise RuntimeError("power cut")
+
+        with monkeypatch.context() as patch, open_groups(parse_restore(spec), "restore-1", os.environ) as opened:
+            patch.setattr(GroupAdmin, "set_group_offsets", power_cut)
+            with pytest.raises(RuntimeError, match="power cut"):
+                opened.reset(parse_restore(spec).consumer_groups)
+        commit(kafka, unique, copy, 9)
+        for _ in ("reset", "restore"):
+            done = run("rollback", tmp_path, spec)
+            assert done.returncode == 2
+            assert "error: the rollback has left alone 1 of 1 position: the groups have" in done.stderr
+            assert positions(kafka, unique) == {(copy, 0): (9, "noted")}
+        assert_refused(run("rollback", tmp_path, spec), "has changed no position of a consumer group that was not")
+
+    def test_is_done_again_where_it_has_died_itself(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The positions are those of before by then, and nothing says that they were taken back."""
+        copy = f"{unique}-copy"
+        archive(tmp_path, unique, {f"{unique}-a": 6, f"{unique}-b": 8})
+        spec = restore_spec(kafka, tmp_path)
+        bring_back(spec)
+        commit(kafka, f"{unique}-a", copy, 1)
+        said(run("reset", tmp_path, spec, "-o", "json"))
+
+        def power_cut(*_: Any) -> None:
+            raise RuntimeError("power cut")
+
+        with monkeypatch.context() as patch, open_groups(parse_restore(spec), "restore-1", os.environ) as opened:
+            patch.setattr(ChangeLog, "note_rolled_back", power_cut)
+            with pytest.raises(RuntimeError, match="power cut"):
+                opened.rollback(parse_restore({**spec, "consumerGroups": TRANSLATE}).consumer_groups)
+        found = said(run("rollback", tmp_path, spec, "-o", "json"))["positions"]
+        assert [(row["now"], row["offset"], row["outcome"]) for row in found] == [(1, 1, "set"), (None, None, "set")]
+        assert positions(kafka, f"{unique}-a") == {(copy, 0): (1, "noted")}
+        assert positions(kafka, f"{unique}-b") == {}
+        assert_refused(run("rollback", tmp_path, spec), "has changed no position of a consumer group that was not")
 
 
 class TestPlan:

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -243,6 +244,54 @@ def test_a_rollback_goes_on_and_ends_where_a_start_offset_cannot_be_deleted(
     (outcome, reason) = told[restored.group]
     assert (outcome, reason in STAYS, "another partition has one" in reason) == ("refused", True, True)
     assert (restored.found(), positions(sharing, f"{unique}-c")) == ({0: 1, 1: 4}, {})
+    restored.refuse_more()
+
+
+def power_cut(*_: Any) -> Any:
+    raise RuntimeError("power cut")
+
+
+def test_a_rollback_of_a_reset_that_died_leaves_start_offsets_alone_that_the_group_has_by_itself(
+    sharing: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restored = TakenBack(sharing, tmp_path, unique, exists=True)
+    reset = parse_restore(restored.spec).consumer_groups
+    del restored.spec["consumerGroups"]
+    restored.restore(0)
+    with (
+        monkeypatch.context() as patch,
+        open_groups(parse_restore(restored.spec), "restore-1", os.environ) as opened,
+    ):
+        patch.setattr(GroupAdmin, "set_group_offsets", power_cut)
+        with pytest.raises(RuntimeError, match="power cut"):
+            opened.reset(reset)
+    restored.begin(0, 2)  # by itself
+    restored.begin(1, 4)  # as the reset was to set it: nothing tells them apart, and it stays with the other one
+    done = restored.asked("rollback")
+    assert done.returncode == 5
+    rows = json.loads(done.stdout)["positions"]
+    told = {(row["group"], row["partition"]): (row["outcome"], row["reason"]) for row in rows}
+    assert told[restored.group, 0] == ("kept", "the group has offset 2 by now, not offset 3 of the change")
+    assert (told[restored.group, 1][0], told[restored.group, 1][1] in STAYS) == ("refused", True)
+    assert restored.found() == {0: 2, 1: 4}
+    restored.refuse_more()
+
+
+def test_a_rollback_that_died_behind_its_deletion_sets_the_start_offsets_that_went_along(
+    sharing: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restored = TakenBack(sharing, tmp_path, unique, exists=True)
+    del restored.spec["consumerGroups"]
+    restored.begin(0, 1)
+    restored.restore(0)
+    said(restored.asked("reset"))
+    with monkeypatch.context() as patch:
+        patch.setattr(GroupAdmin, "set_group_offsets", power_cut)
+        with pytest.raises(RuntimeError, match="power cut"):
+            restored.rolled_back()
+    assert restored.found() == {}
+    said(restored.asked("rollback"))
+    assert restored.found() == {0: 1}
     restored.refuse_more()
 
 

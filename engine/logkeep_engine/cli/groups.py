@@ -119,8 +119,8 @@ def rollback(
     debug: Debug = False,
 ) -> None:
     """Give consumer groups the positions that they had before the restore, or before the last `logkeep groups reset`;
-    those that they did not have are deleted. A group with members is refused, and so is a change of groups that are not
-    chosen; then no position is changed.
+    those that they did not have are deleted. A group that has gone on since keeps its position. A group with members is
+    refused, and so is a change of groups that are not chosen; then no position is changed.
     """
     with errors(debug), _opened(file, run_id) as (spec, run):
         _print_changed(run.rollback(choice.wanted(spec)), output)
@@ -180,11 +180,18 @@ def _print_changed(changed: Changed, output: Output) -> None:
             shown.add_row(*row)
         stdout().print(shown)
         say(f"earlier positions: {changed.document}")
+    of = f"of {so_many(len(changed.positions), 'position')}"
     if changed.refused:
-        said = f"error: the cluster has refused {changed.refused} of {so_many(len(changed.positions), 'position')}"
+        said = f"error: the cluster has refused {changed.refused} {of}"
         say(said + (", which stay: the change counts as taken back" if changed.final else ""))
-        all_refused = changed.refused == len(changed.positions)
-        raise typer.Exit(int(ExitCode.REFUSED if all_refused else ExitCode.INCOMPLETE))
+    if changed.left:
+        say(
+            f"error: the rollback has left alone {changed.left} {of}: the groups have others by now than the change "
+            "was to set. `kafka-consumer-groups.sh --reset-offsets` sets them"
+        )
+    if changed.refused or changed.left:
+        nothing = changed.refused + changed.left == len(changed.positions)
+        raise typer.Exit(int(ExitCode.REFUSED if nothing else ExitCode.INCOMPLETE))
 
 
 def _or_dash(value: object) -> str:

@@ -17,10 +17,10 @@ from typing import Any
 
 from logkeep_engine.contract.spec import KafkaRestoreSpec, RestoreGroups
 from logkeep_engine.errors import PositionsDiffer, SpecError, StateAltered
-from logkeep_engine.kafka.groups import STAYS
+from logkeep_engine.kafka.groups import STAYS, GroupPosition
 from logkeep_engine.restore.alive import refuse_alive
 from logkeep_engine.restore.context import Planned, RestoreContext
-from logkeep_engine.restore.group_changes import ChangeLog, KeptChange, PositionChange, key_of
+from logkeep_engine.restore.group_changes import ChangeLog, KeptChange, PositionChange, PositionKey, key_of
 from logkeep_engine.restore.group_moves import (
     PositionOutcome,
     chosen_names,
@@ -74,6 +74,11 @@ class Changed:
     def refused(self) -> int:
         """How many positions the cluster has refused."""
         return sum(item.outcome is _REFUSED for item in self.positions)
+
+    @property
+    def left(self) -> int:
+        """How many positions were left alone, since the groups have others by now."""
+        return sum(item.outcome is PositionOutcome.KEPT for item in self.positions)
 
     @property
     def final(self) -> bool:
@@ -148,14 +153,15 @@ class RestoredGroups:
         there = positions_of(self._context.control, (move.position for move in moves))
         changes = [PositionChange(there.get(key_of(move.position)), move.position) for move in moves]
         number = self._log.keep(changes)
-        changed = self._change(changes, number)
+        changed = self._change(changes, number, there)
         self._log.drop(number, [item.change.key for item in changed.positions if item.outcome is _REFUSED])
         changed.raise_if_different()
         return changed
 
     def rollback(self, wanted: RestoreGroups) -> Changed:
         """Take back the newest change that was not taken back: groups get the positions that they had before, and those
-        that they did not have are deleted.
+        that they did not have are deleted. A group that has another position than the change was to set keeps it: the
+        change may have ended before it set that, and the group has gone on since.
 
         Raises StateAltered for a change of other groups than are wanted, or of other topics than are restored: what is
         written down of a change is a claim. Raises RestoreBusy if the run, or the one that continues in its place, has
@@ -175,7 +181,8 @@ class RestoredGroups:
         self._refuse_others(kept, wanted)
         changes = [change.undone() for change in kept.changes]
         refuse_members(self._context.control, {item.position.group_id for item in changes})
-        changed = self._change(changes, kept.number)
+        there = positions_of(self._context.control, (item.position for item in changes))
+        changed = self._change(changes, kept.number, there)
         changed.raise_if_different()
         if changed.final:
             self._log.note_rolled_back(kept.number)
@@ -200,21 +207,26 @@ class RestoredGroups:
                     "same ones. Otherwise the object was altered: find out who may write to the place of the state.",
                 )
 
-    def _change(self, changes: Sequence[PositionChange], number: int) -> Changed:
-        """Make changes that are written down as `number`."""
-        control, document = self._context.control, self._log.name(number)
-        now = positions_of(control, (item.position for item in changes))
-        refused, different = change_positions(changes, control)
+    def _change(
+        self, changes: Sequence[PositionChange], number: int, now: Mapping[PositionKey, GroupPosition]
+    ) -> Changed:
+        """Make changes that are written down as `number`, but for those of positions that are others `now`."""
+        others = {item.key: told for item in changes if (told := _told_other(item, now.get(item.key)))}
+        refused, different = change_positions(
+            [item for item in changes if item.key not in others], self._context.control
+        )
         found = []
         for change in changes:
             outcome, reason = PositionOutcome.SET, ""
-            if change.key in refused:
+            if change.key in others:
+                outcome, reason = PositionOutcome.KEPT, others[change.key]
+            elif change.key in refused:
                 outcome, reason = PositionOutcome.REFUSED, refused[change.key].error
             elif change.key in different:
                 outcome, reason = PositionOutcome.DIFFERENT, different[change.key]
             before = now.get(change.key)
             found.append(ChangedPosition(change, None if before is None else before.offset, outcome, reason))
-        return Changed(tuple(found), document)
+        return Changed(tuple(found), self._log.name(number))
 
     def _planned(self) -> Planned:
         self._check_run()
@@ -231,3 +243,12 @@ class RestoredGroups:
 
     def _has_ended(self) -> bool:
         return self._context.state.success() is not None
+
+
+def _told_other(change: PositionChange, now: GroupPosition | None) -> str:
+    """Tell that a group has neither the position of before the change nor that of after it; empty if it has one of
+    these, or none: there is nothing to lose then."""
+    known = [item.offset for item in (change.before, change.after) if item is not None]
+    if now is None or now.offset in known:
+        return ""
+    return f"the group has offset {now.offset} by now, not offset {known[0]} of the change"
