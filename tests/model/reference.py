@@ -207,11 +207,12 @@ class Line:
             for offset in [at for at, rec in some.items() if rec.key == key]:
                 del some[offset]
 
-    def add_erased(self, before: Line | None) -> None:
-        """Add the records that a copy has, and that were erased since in what it is a copy of."""
+    def add_erased(self, before: Line | None, end: int | None = None) -> None:
+        """Add the records below `end` (None: all) that a copy has, and that were erased since in what it is a copy
+        of."""
         if before is not None:
             for mine, old in ((self.read, before.read), (self.written, before.written), (self.log, before.log)):
-                mine |= {at: rec for at, rec in old.items() if at not in mine}
+                mine |= {at: rec for at, rec in old.items() if at not in mine and (end is None or at < end)}
 
     def first_since(self, moment: int) -> int | None:
         """The first offset with a record or a marker of a time or later that is there still."""

@@ -592,11 +592,12 @@ class World:
             target.planned = {key: line.end for key, line in seen.items()}
         if done.outcome == "Succeeded" if done is not None else _has_succeeded(target.store, run_id):
             state = Archive.open(target.store).load()
-            target.died, target.lines, target.ends, begun, target.begun = "", seen, {}, target.begun, {}
+            ends, begun = target.ends, target.begun
+            target.died, target.lines, target.ends, target.begun = "", seen, {}, {}
             if target.planned is not None:  # a run that goes on does not look for more partitions
                 target.lines = {key: line for key, line in seen.items() if key in target.planned or key in before}
             for key, line in target.lines.items():
-                line.add_erased(before.get(key))
+                line.add_erased(before.get(key), ends.get(key))
                 line.add_erased(begun.get(key))
                 accounted = state.accounted_for(*key) or [(0, 0)]
                 # A run that goes on has what it has planned, and what else it needs to be exact.
