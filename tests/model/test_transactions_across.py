@@ -8,10 +8,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logkeep_engine.archive.care import merging
 from logkeep_engine.archive.care.branching import branch_off
 from logkeep_engine.archive.care.points import KeepRules
 from logkeep_engine.archive.care.retaining import RetentionRules, retain
@@ -23,7 +25,9 @@ from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.archive.writing.packs import TaskPacks
+from logkeep_engine.backup.merging import merge_segments
 from logkeep_engine.backup.snapshots import make_snapshots
+from logkeep_engine.contract.spec import SegmentSpec
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.segment import AbortedTxn
@@ -33,7 +37,7 @@ from tests.examples import scaled
 from tests.model.asking import Asked
 from tests.model.restoring import started
 from tests.model.store import MemoryStore
-from tests.model.world import QUICK
+from tests.model.world import QUICK, all_chosen
 from tests.unit.archive.build import CLUSTER, write_segment
 from tests.unit.backup.compacted_topic import spec_of, spread_all
 from tests.unit.convert.converting import converted
@@ -152,6 +156,24 @@ def test_a_converted_archive_has_a_transaction_whole_where_a_snapshot_ends_withi
     converted(source, target, "Kafka")
     assert restored(target, 4) == [0]
     assert restored(target, 5, "restore-2") == [0, 1, 3]
+
+
+def test_a_conversion_after_a_merge_takes_the_markers_of_transactions_that_it_has_begun(tmp_path: Path) -> None:
+    """The target lacks a slice of the merged segment, with the markers of what it has already."""
+    source, target = (LocalStorage((tmp_path / name).as_uri()) for name in ("source", "target"))
+    archive(source, "run-1", [([data(0, 1), data(1, 1, P), data(2, 1, P + 1)], [AbortedTxn(P + 1, 2, 2, 2)])])
+    converted(source, target, "Kafka")
+    rest = [marker(3, P, commit=True), data(4, 1, P + 1), marker(5, P + 1, commit=False), data(6, 1, P)]
+    archive(source, "run-2", [([*rest, data(7, 1), marker(8, P, commit=True)], [AbortedTxn(P + 1, 2, 5, 2)])])
+    with (
+        patch.object(merging, "chosen", all_chosen),
+        begin_run(Archive.open(source), "run-3", wait=QUICK) as writer,
+    ):
+        writer.end(RunOutcome.SUCCEEDED)
+        assert merge_segments(writer, SegmentSpec(merge_count=2), Inside, first_task=1).into == 1
+    converted(source, target, "Kafka", run_id="convert-2")
+    for end, expected in enumerate(([0], [0], [0], [0, 1], [0, 1], [0, 1], [0, 1], [0, 1, 7], [0, 1, 6, 7]), 1):
+        assert restored(source, end, f"restore-{end}") == restored(target, end, f"restore-{end}") == expected, end
 
 
 class Writing(NamedTuple):

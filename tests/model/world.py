@@ -653,7 +653,7 @@ def _submit(_: ThreadPoolExecutor, function: Callable[..., Any], /, *args: Any, 
     return done
 
 
-def _all_chosen(sizes: Sequence[int], count: int) -> Iterator[tuple[int, int]]:
+def all_chosen(sizes: Sequence[int], count: int) -> Iterator[tuple[int, int]]:
     """Let so many neighbours be merged whatever their sizes are, which are seldom alike here."""
     if len(sizes) >= count:
         yield 0, len(sizes)
@@ -682,7 +682,7 @@ def clock_of(world: World) -> Iterator[None]:
         patch.object(time, "time", lambda: world.time / 1000),
         patch.object(writing, "Timing", lambda: QUICK),
         patch.object(commits, "load_commit", _load_commit),
-        patch.object(merging, "chosen", _all_chosen),
+        patch.object(merging, "chosen", all_chosen),
         patch.object(ThreadPoolExecutor, "submit", _submit),
     ):
         yield

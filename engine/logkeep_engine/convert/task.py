@@ -222,12 +222,12 @@ def _untyped(records: Sequence[LogRecord], count: LossCount) -> None:
 
 
 def is_copied(target: FormatName, segment: SourceSegment) -> bool:
-    """Whether the batches of a segment go into the target as they are. Those of a slice of a log with transactions do
-    not: their markers may lie outside of it."""
-    if target is not FormatName.KAFKA or not isinstance(segment, SegmentEntry):
-        return False
-    return isinstance(segment.files, KafkaFiles | SnapshotFiles) and (
-        segment.uncut is segment or not segment.transactional
+    """Tell whether the batches of a segment, or of a slice of one, go into the target as they are. Else a transaction
+    would lose its marker, and seem to be open in what the target has of it already."""
+    return (
+        target is FormatName.KAFKA
+        and isinstance(segment, SegmentEntry)
+        and isinstance(segment.files, KafkaFiles | SnapshotFiles)
     )
 
 

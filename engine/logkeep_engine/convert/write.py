@@ -16,7 +16,7 @@ from functools import partial
 from typing import Protocol
 
 from logkeep_engine.archive.catalog.entry import LAYOUTS, SegmentEntry
-from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower
+from logkeep_engine.archive.catalog.segment_transactions import IndexLeft, SegmentFollower
 from logkeep_engine.archive.reading.partition import fetched_epoch, open_partition
 from logkeep_engine.archive.writing.log_writer import LogSegment, Packing
 from logkeep_engine.archive.writing.record_writer import RecordSegments, RecordSink
@@ -220,25 +220,26 @@ def copy_segment(
     attempt: int,
     packing: Packing | None = None,
 ) -> SegmentEntry | None:
-    """Copy a segment of batches as it is: the same log, transactions included. Only its compression as a whole may
-    change, and the algorithm of its digest if the run is told one. None: a slice that compaction has left no batch.
+    """Copy a segment of batches as it is, or a slice of one: the same log, markers included. Only its compression as a
+    whole may change, and the algorithm of its digest if the run is told one. None: a slice that compaction has left no
+    batch.
 
     Raises ArchiveDamaged if the source's segment is not what its catalog says.
     """
     reader = open_partition(source, topic, (entry,))
     transactions = list(reader.transaction_index())
+    left = IndexLeft(transactions)
     segment = _open_log(setting, topic, chunk, entry.base_offset, attempt, packing, entry.digest.algorithm)
     segment.transactions = SegmentFollower(entry.base_offset, fetched_epoch(source, topic, entry))
     try:
-        copied = False
         for stretch, headers in reader.batches():
-            copied = True
             segment.builder.append(stretch, headers)
             segment.transactions.note(stretch, headers)
-        if copied:
-            return segment.finish(transactions)
-        segment.abort()
-        return None
+            left.note(headers)
+        if not segment.builder.size:
+            segment.abort()
+            return None
+        return segment.finish(transactions if entry.uncut is entry else left.left())
     except BaseException:
         segment.abort()
         raise

@@ -14,15 +14,13 @@ it is the same.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from typing import Any
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
-from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower
+from logkeep_engine.archive.catalog.segment_transactions import IndexLeft, SegmentFollower
 from logkeep_engine.archive.reading.partition import fetched_epoch, is_batched, open_partition, sound
 from logkeep_engine.archive.writing.log_writer import LogSegment, SnapshotPlace, SnapshotSegment
 from logkeep_engine.archive.writing.record_writer import RewrittenObjects, entry_of
@@ -34,9 +32,7 @@ from logkeep_engine.formats.records_names import RECORDS_WIDTH
 from logkeep_engine.log.batch import BatchHeader, Headers, Stretch, headers_of, parse_header
 from logkeep_engine.log.keys import Keys, emptied, remains
 from logkeep_engine.log.rows import as_rows
-from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.snapshot import footer_batch, header_batch
-from logkeep_engine.log.transactions import TRANSACTIONAL_OR_CONTROL
 from logkeep_engine.storage import Storage
 
 NAMES_BEFORE_REUSE = 20
@@ -133,7 +129,7 @@ class _LogRewriting:
         try:
             epoch = fetched_epoch(place.storage, self._topic, entry) if entry.transactional else place.epoch
             segment.transactions = SegmentFollower(entry.base_offset, epoch)
-            index = _IndexLeft(list(self._reader.transaction_index()))
+            index = IndexLeft(self._reader.transaction_index())
             for stretch, headers in self._left():
                 segment.builder.append(stretch, headers)
                 segment.transactions.note(stretch, headers)
@@ -198,36 +194,6 @@ def _part(stretch: memoryview, headers: Headers) -> Stretch:
 
 def _one(batch: bytes) -> Stretch:
     return memoryview(batch), headers_of([(0, parse_header(batch))])
-
-
-class _IndexLeft:
-    """The transaction index of a segment that has lost batches. An entry ends with the marker, or with the last batch
-    that is left of its transaction; without any batch there is no entry."""
-
-    def __init__(self, index: list[AbortedTxn]) -> None:
-        self._of: dict[int, list[AbortedTxn]] = {}
-        for transaction in sorted(index, key=_first):
-            self._of.setdefault(transaction.producer_id, []).append(transaction)
-        self._ends: dict[AbortedTxn, int] = {}
-
-    def note(self, headers: Headers) -> None:
-        """Note batches that are left."""
-        if not self._of:
-            return
-        for number in headers.with_bits(TRANSACTIONAL_OR_CONTROL):
-            header = headers[number][1]
-            some = self._of.get(header.producer_id, ())
-            at = bisect_right(some, header.base_offset, key=_first)
-            if at and header.base_offset <= some[at - 1].last_offset:
-                self._ends[some[at - 1]] = header.last_offset
-
-    def left(self) -> list[AbortedTxn]:
-        """The entries, in the order of their ends."""
-        found = [replace(transaction, last_offset=end) for transaction, end in self._ends.items()]
-        return sorted(found, key=attrgetter("last_offset"))
-
-
-_first: Callable[[AbortedTxn], int] = attrgetter("first_offset")
 
 
 class _RecordsRewriting:

@@ -11,8 +11,10 @@ Pure.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.contract.nesting import WRONG
@@ -20,7 +22,13 @@ from logkeep_engine.contract.spec import DigestAlgorithm
 from logkeep_engine.contract.stored import StoredDocument
 from logkeep_engine.log.batch import Headers
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.log.transactions import Ending, Spans, TransactionFollower, TransactionPart
+from logkeep_engine.log.transactions import (
+    TRANSACTIONAL_OR_CONTROL,
+    Ending,
+    Spans,
+    TransactionFollower,
+    TransactionPart,
+)
 
 NOT_NAMED = -1
 UNKNOWN = -2
@@ -108,6 +116,36 @@ def txns_below(index: Iterable[AbortedTxn], end: int) -> Iterator[AbortedTxn]:
     for txn in index:
         if txn.first_offset < end:
             yield txn if txn.last_offset < end else replace(txn, last_offset=end - 1)
+
+
+class IndexLeft:
+    """The transaction index of the batches that are left of a segment. An entry ends with the marker, or with the last
+    batch that is left of its transaction; without any batch there is no entry."""
+
+    def __init__(self, index: Iterable[AbortedTxn]) -> None:
+        self._of: dict[int, list[AbortedTxn]] = {}
+        for transaction in sorted(index, key=_first):
+            self._of.setdefault(transaction.producer_id, []).append(transaction)
+        self._ends: dict[AbortedTxn, int] = {}
+
+    def note(self, headers: Headers) -> None:
+        """Note batches that are left."""
+        if not self._of:
+            return
+        for number in headers.with_bits(TRANSACTIONAL_OR_CONTROL):
+            header = headers[number][1]
+            some = self._of.get(header.producer_id, ())
+            at = bisect_right(some, header.base_offset, key=_first)
+            if at and header.base_offset <= some[at - 1].last_offset:
+                self._ends[some[at - 1]] = header.last_offset
+
+    def left(self) -> list[AbortedTxn]:
+        """The entries, in the order of their ends."""
+        found = [replace(transaction, last_offset=end) for transaction, end in self._ends.items()]
+        return sorted(found, key=attrgetter("last_offset"))
+
+
+_first: Callable[[AbortedTxn], int] = attrgetter("first_offset")
 
 
 def _bound_to(entry: SegmentEntry) -> dict[str, str]:
