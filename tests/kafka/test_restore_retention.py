@@ -4,7 +4,6 @@ for: with brokers that look for such records twice a second.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +21,6 @@ from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading.view import ends_of_runs
 from logkeep_engine.cli import app
 from logkeep_engine.contract.run import RunRequest, RunResult
-from logkeep_engine.contract.spec import parse_restore
 from logkeep_engine.errors import TargetUnsuitable
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.control import ControlPlane
@@ -30,8 +28,6 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record as BatchRecord
 from logkeep_engine.log.records import encode
 from logkeep_engine.restore import run as restore_run
-from logkeep_engine.restore.held_topics import ReleaseOutcome, release
-from logkeep_engine.restore.opening import open_run
 from logkeep_engine.storage import open_uri
 from tests.cluster import tools
 from tests.cluster.kafka import STEADY, Brokers, KafkaBroker
@@ -245,47 +241,6 @@ class TestExistingTopics:
         released(spec, root)
         assert topic_settings(kafka, f"{unique}-copy") == there
         eventually(lambda: committed(kafka, f"{unique}-copy") == [])
-
-
-class TestTwoRestoresOfOneTopic:
-    def test_the_second_is_refused_until_the_first_is_released(
-        self, kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        root, copy = tmp_path / "archive", f"{unique}-copy"
-        filled(kafka, unique, root, **NO_RETENTION)
-        create_topic(kafka.bootstrap, copy, 1, {"retention.ms": str(2 * DAY)})
-        second = {**spec_of(kafka, root, "Hold"), "ifTopicExists": "Append"}
-        first = {**second, "topics": {**second["topics"], "holdFor": "1h"}}
-        assert bring_back(first).records == 300
-        with pytest.raises(TargetUnsuitable) as error:
-            bring_back(second, "restore-2")
-        assert f"another restore holds these topics already: {copy} (run restore-1)" in error.value.message
-        dry = bring_back({**second, "dryRun": True}, "dry-1")
-        assert dry.dry_run is not None
-        assert [f"{copy} (run restore-1)" in refusal.message for refusal in dry.dry_run.refusals] == [True]
-        assert "Released" in released(first, root)
-        assert topic_settings(kafka, copy) == {"retention.ms": str(2 * DAY)}
-        assert bring_back(second, "restore-2").warnings == ()
-        there = len(committed(kafka, copy))
-        now = time.time  # the time of the first is over in an hour
-        monkeypatch.setattr("logkeep_engine.restore.held_topics.time.time", lambda: now() + 7200)
-        with open_run(parse_restore(first), "restore-1", os.environ) as context:
-            assert [item.outcome for item in release(context, in_time=True)] == [ReleaseOutcome.NOT_HELD]
-        assert topic_settings(kafka, copy) == HELD
-        assert len(committed(kafka, copy)) == there >= 300
-
-    def test_a_topic_that_keeps_all_by_itself_stays_as_it_is(
-        self, kafka: KafkaBroker, unique: str, tmp_path: Path
-    ) -> None:
-        root, copy = tmp_path / "archive", f"{unique}-copy"
-        filled(kafka, unique, root, **NO_RETENTION)
-        create_topic(kafka.bootstrap, copy, 1, HELD)
-        spec = {**spec_of(kafka, root, "Hold"), "ifTopicExists": "Append"}
-        (warning,) = bring_back(spec).warnings
-        assert f"retention.bytes=-1 already, which their release leaves: {copy}" in warning
-        released(spec, root)
-        assert topic_settings(kafka, copy) == HELD
-        assert len(committed(kafka, copy)) == 300
 
 
 class Meanwhile(ThreadRunner):
