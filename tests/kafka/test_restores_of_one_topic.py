@@ -14,6 +14,7 @@ from logkeep_engine.restore.held_topics import ReleaseOutcome, release
 from logkeep_engine.restore.opening import open_run
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import NO_RETENTION, create_topic
+from tests.kafka.raw import eventually
 from tests.kafka.restores import bring_back, committed, topic_settings
 from tests.kafka.test_restore_retention import DAY, HELD, filled, released, spec_of
 
@@ -55,3 +56,21 @@ def test_a_topic_that_keeps_all_by_itself_stays_as_it_is(kafka: KafkaBroker, uni
     released(spec, root)
     assert topic_settings(kafka, copy) == HELD
     assert len(committed(kafka, copy)) == 300
+
+
+@pytest.mark.parametrize("retention", ["Apply", "Refuse"])
+def test_one_that_holds_nothing_is_warned_of_the_release_of_the_other(
+    kafka: KafkaBroker, unique: str, tmp_path: Path, retention: str
+) -> None:
+    root, copy = tmp_path / "archive", f"{unique}-copy"
+    filled(kafka, unique, root, **NO_RETENTION)
+    create_topic(kafka.bootstrap, copy, 1, {"retention.ms": str(2 * DAY)})
+    first = {**spec_of(kafka, root, "Hold"), "ifTopicExists": "Append"}
+    assert bring_back(first).warnings == ()
+    second = {**spec_of(kafka, root, retention), "ifTopicExists": "Append"}
+    for result in (bring_back({**second, "dryRun": True}, "dry-1"), bring_back(second, "restore-2")):
+        (told,) = result.warnings
+        assert told.startswith(f"another restore holds these topics: {copy} (run restore-1). Once they are released")
+    assert len(committed(kafka, copy)) == 600
+    released(first, root)
+    eventually(lambda: committed(kafka, copy) == [])  # as it was told

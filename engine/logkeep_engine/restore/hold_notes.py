@@ -7,7 +7,7 @@ run was released.
 A note is a claim: it may give no other topic another retention, and no other key. One restore at a time holds a topic.
 A second one would note the hold of the first as what the topic had, and the release of each would let go what the other
 has brought. So a topic is refused that another run holds, if the state of that run lies in the same place. Of others
-nothing is known.
+nothing is known. A restore that holds nothing may append to it, and is told of the release.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from logkeep_engine.archive.names import RUNS
+from logkeep_engine.contract.restored_topics import TopicRetention
 from logkeep_engine.contract.stored import StoredDocument
-from logkeep_engine.errors import ObjectExists, ObjectMissing, SpecError, StateAltered, TargetUnsuitable
+from logkeep_engine.errors import ObjectExists, ObjectMissing, Refused, SpecError, StateAltered, TargetUnsuitable
 from logkeep_engine.log.cleanup import RETENTION_BYTES, RETENTION_MS
 from logkeep_engine.restore.context import RestoreContext
 from logkeep_engine.restore.count import counted_ids
@@ -115,7 +116,9 @@ def is_released(state: RestoreState) -> bool:
 
 def refuse_held_by_others(context: RestoreContext, existing: Mapping[str, ExistingTopic]) -> list[str]:
     """The warnings about existing topics that keep all records already. Raises TargetUnsuitable for those that another
-    run holds."""
+    run holds, if this one is to hold them."""
+    if context.spec.topics.retention is not TopicRetention.HOLD:
+        return _told_held_by_others(context, existing)
     found = dict(_holders(context, existing))
     if found:
         runs = sorted(set(found.values()))
@@ -133,6 +136,24 @@ def refuse_held_by_others(context: RestoreContext, existing: Mapping[str, Existi
         f"topics have retention.ms=-1 and retention.bytes=-1 already, which their release leaves: {shown(kept)}. No "
         f"restore with its state in {context.state.storage.uri} holds them. If another one does, its release lets go "
         "what this one brings"
+    ]
+
+
+def _told_held_by_others(context: RestoreContext, existing: Mapping[str, ExistingTopic]) -> list[str]:
+    """The warning of a restore that holds nothing about existing topics that another run holds."""
+    kept = {name: topic for name, topic in existing.items() if HELD.items() <= topic.own.items()}
+    if not kept:
+        return []
+    try:
+        found = sorted(dict(_holders(context, kept)).items())
+    except Refused as error:
+        return [f"whether another restore holds these topics is unknown: {shown(sorted(kept))}: {error.message}"]
+    if not found:
+        return []
+    named = shown([f"{topic} (run {run_id})" for topic, run_id in found])
+    return [
+        f"another restore holds these topics: {named}. Once they are released, they delete by the retention that they "
+        "get then, also what this restore brings"
     ]
 
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.history.compacted import with_snapshots
-from logkeep_engine.contract.restored_topics import TopicRetention
 from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets, RestoreVerification
 from logkeep_engine.errors import ObjectCold, SpecError, TopicGone
 from logkeep_engine.kafka.effective import effective_topic_configs
@@ -326,7 +325,7 @@ class RestorePlanner:
         restored = RestoredTopics(archived, choices, existing, defaults, wanted, at)
         found = restored.going(int(time.time() * 1000))
         warnings: list[str] = []
-        if existing and wanted.retention is TopicRetention.HOLD:
+        if existing:
             with context.refusals:
                 warnings += refuse_held_by_others(context, existing)
         with context.refusals:

@@ -17,7 +17,7 @@ from logkeep_engine.restore.state import COUNTED, HELD_NOTE, PLAN
 from logkeep_engine.restore.topics import ExistingTopic
 from logkeep_engine.storage import open_uri
 from tests.unit.archive.build import archive_of, chunk
-from tests.unit.restore.test_held_topics import CREATED, HELD, THERE, Control, context_of, planned_of, succeeded
+from tests.unit.restore.test_held_topics import CREATED, HELD, THERE, Control, context_of, planned_of, spec, succeeded
 
 ID = "t" * 22
 
@@ -108,3 +108,25 @@ def test_a_note_that_cannot_be_read_is_not_taken_for_a_release(archive: Archive)
     first.state.storage.put(first.state.file(HELD_NOTE), b'{"format": 1, "released": 1}')
     with pytest.raises(ArchiveDamaged, match=r"first/held-topics\.json"):
         refuse_held_by_others(own, there("there"))
+
+
+def holding_nothing(context: RestoreContext) -> RestoreContext:
+    return replace(context, spec=spec(retention="Apply"))
+
+
+def test_a_restore_that_holds_nothing_is_told_who_does(archive: Archive) -> None:
+    first, own = run_of(archive, "first", THERE), holding_nothing(run_of(archive, "second"))
+    (told,) = refuse_held_by_others(own, there("there"))
+    assert told.startswith("another restore holds these topics: there (run first). Once they are released")
+    assert refuse_held_by_others(own, there("there", held=False)) == []  # its release changes nothing
+    assert refuse_held_by_others(own, there("else")) == []  # it keeps all by itself
+    note_released(first.state)
+    assert refuse_held_by_others(own, there("there")) == []
+
+
+def test_a_restore_that_holds_nothing_goes_on_where_a_note_cannot_be_read(archive: Archive) -> None:
+    first, own = run_of(archive, "first", THERE), holding_nothing(run_of(archive, "second"))
+    first.state.storage.put(first.state.file(HELD_NOTE), b'{"format": 1, "released": 1}')
+    (told,) = refuse_held_by_others(own, there("there"))
+    assert told.startswith("whether another restore holds these topics is unknown: there: ")
+    assert "first/held-topics.json" in told
