@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.generations import NOWHERE
 from logkeep_engine.archive.catalog.snapshots import SnapshotEntry
@@ -128,7 +129,7 @@ def due(state: ArchiveState, limits: Snapshots, notes: list[str]) -> Iterator[Co
         last = snapshot_of(state, key)
         entries = state.segments[key]
         dirty = entries if last is None else entries.since(last.end)  # a merge may lie across the end
-        size = dirty.sums()[1]
+        size = dirty.sums()[1] - _cut_off(dirty)
         whole = size + (0 if last is None else last.parts(key).sums()[1])
         if size < limits.max_record_bytes_int or size < limits.min_cleanable_ratio * whole or not size:
             continue
@@ -148,6 +149,15 @@ def due(state: ArchiveState, limits: Snapshots, notes: list[str]) -> Iterator[Co
             delete_retention=delete_retention(topic.configs),
         )
         number += 1
+
+
+def _cut_off(dirty: Sequence[SegmentEntry]) -> int:
+    """Estimate the bytes of the first segment that lie before its slice, by its offsets: a merge has put them there."""
+    first = dirty[0] if dirty else None
+    if first is None or first.uncut is first:
+        return 0
+    whole = first.uncut
+    return whole.bytes * (first.base_offset - whole.base_offset) // (whole.next_offset - whole.base_offset)
 
 
 def _why_not(state: ArchiveState, key: Partition, gone: set[Partition]) -> str:

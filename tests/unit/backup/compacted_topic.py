@@ -13,6 +13,7 @@ from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.archive.reading.partition import open_partition
+from logkeep_engine.archive.writing.packs import TaskPacks
 from logkeep_engine.backup.snapshots import SnapshotsMade, make_snapshots
 from logkeep_engine.compaction import spreading
 from logkeep_engine.contract.point import PointSpec
@@ -48,7 +49,7 @@ def spec_of(uri: str, **changes: Any) -> KafkaBackupSpec:
 @dataclass
 class CompactedTopic:
     """Partition 0 of a compacted topic. `written` are all records that were not aborted, by offset, `ends` the offsets
-    at which the archive ended after each run."""
+    at which the archive ended after each run. `packed`: its segments share objects."""
 
     storage: Storage
     configs: Mapping[str, str] = field(default_factory=lambda: {"cleanup.policy": "compact"})
@@ -59,6 +60,7 @@ class CompactedTopic:
     written: dict[int, Row] = field(default_factory=dict)
     ends: list[int] = field(default_factory=list)
     boundaries: list[int] = field(default_factory=lambda: [0])
+    packed: bool = False
 
     def write(self, rows: Sequence[Row], *, producer_id: int = -1, commits: bool | None = None) -> None:
         """Append a batch, and a marker behind it if it is of a transaction."""
@@ -99,7 +101,10 @@ class CompactedTopic:
         """Commit a segment of what was written."""
         receipts = []
         if self.waiting:
-            entry = write_segment(self.storage, self.waiting, epoch=writer.epoch, aborted=self.aborted)
+            packs = TaskPacks(self.storage, writer.epoch, 0, 0) if self.packed else None
+            entry = write_segment(self.storage, self.waiting, epoch=writer.epoch, aborted=self.aborted, packs=packs)
+            if packs is not None:
+                packs.commit()
             receipts.append(Receipt((Coverage(*KEY, self.archived, self.end),), (entry,)))
         writer.commit(topics=[replace(ORDERS, configs=self.configs)], receipts=receipts)
         self.archived = self.end

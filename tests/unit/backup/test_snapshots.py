@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logkeep_engine.archive.care import merging
 from logkeep_engine.archive.care.inspect import describe
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
@@ -38,9 +39,11 @@ from logkeep_engine.archive.moments import iso
 from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.backup.archive_report import snapshots_of
 from logkeep_engine.backup.generations import generation_warnings
+from logkeep_engine.backup.merging import merge_segments
 from logkeep_engine.backup.plan import BackupPlan
 from logkeep_engine.compaction import spreading
 from logkeep_engine.contract.point import PointSpec
+from logkeep_engine.contract.spec import SegmentSpec
 from logkeep_engine.errors import SpecError, StorageUnavailable
 from logkeep_engine.log import compaction
 from logkeep_engine.log.consumed import LogRecord
@@ -54,6 +57,7 @@ from tests.examples import scaled
 from tests.unit.archive.build import ORDERS, TIME, Batch, chunk, write_segment
 from tests.unit.backup.compacted_topic import KEY, CompactedTopic, Row, last_values, spec_of, spread_all
 from tests.unit.convert.converting import converted
+from tests.unit.erasure.erasing import Inside
 from tests.unit.log.batches import NOON
 
 rows = st.lists(
@@ -134,6 +138,23 @@ def test_a_snapshot_is_made_when_so_much_is_new_that_it_pays(tmp_path: Path) -> 
     ]
     assert 1 < sum(counts) < 12
     assert topic.restored()[-1].offset == topic.end - 1
+
+
+def test_what_a_merge_has_put_before_the_new_records_counts_as_what_it_is(tmp_path: Path) -> None:
+    topic = topic_of(tmp_path)
+    topic.packed = True
+    limits = spec_of(topic.storage.uri, snapshots={"maxRecordBytesBetweenSnapshots": "500", "minCleanableRatio": 0})
+    topic.write([(b"k%d" % at, Random(at).randbytes(300)) for at in range(8)])
+    assert topic.back_up("run-1", limits).count == 1
+    topic.write([(b"k", b"v")])
+    with topic.begin("run-2") as writer, patch.object(merging, "chosen", lambda sizes, _: [(0, len(sizes))]):
+        topic.archive(writer)
+        writer.end(RunOutcome.SUCCEEDED)
+        assert merge_segments(writer, SegmentSpec(merge_count=2), Inside, first_task=1).segments == 2
+    topic.write([(b"k", b"v")])
+    assert topic.back_up("run-3", limits).count == 0
+    topic.write([(b"k", Random(9).randbytes(400))])
+    assert topic.back_up("run-4", limits).count == 1
 
 
 @pytest.mark.parametrize(
