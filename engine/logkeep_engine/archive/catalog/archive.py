@@ -33,6 +33,7 @@ from logkeep_engine.archive.catalog.signing import UNSIGNED, of_commit, signing_
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.contract.anchor import NEW
+from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.nesting import WRONG
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import (
@@ -184,16 +185,28 @@ class Archive:
             raise unsigned_document(f"{self.storage.uri}/{names.ARCHIVE}", UNSIGNED)
 
     def sign_documents(self, state: ArchiveState) -> None:
-        """Sign all documents that are there before the first commit that one's own key signs: from then on each one is
+        """Sign all documents that are there before the first backup that one's own key signs: from then on each one is
         signed, and no other key is needed. A kill leaves some of them signed, which is as good. Raises what the storage
         does, and ArchiveUnsigned."""
         is_first = state.signed_since == NO_COMMIT
-        if self.keys.own is None or (not is_first and self.read_commit(state.commit).signer == self.keys.signer):
+        if self.keys.own is None or (not is_first and self._has_signed_since_a_backup(state)):
             return
         self.storage.before_signing = is_first
         self.storage.sign_all()
         self.storage.before_signing = False
         self.read_info()
+
+    def _has_signed_since_a_backup(self, state: ArchiveState) -> bool:
+        """Tell whether one's own key has signed all commits from the last one of a backup on. Runs of other kinds may
+        come before the first backup with a key, and sign no documents but their own."""
+        last = max((run.epoch for run in state.runs.values() if run.kind == BACKUP), default=0)
+        for number in range(state.commit, -1, -1):
+            commit = self.read_commit(number)
+            if commit.signer != self.keys.signer:
+                return False
+            if commit.epoch <= last:
+                return True
+        return False
 
     def is_signed(self, commit: Commit) -> bool:
         """Tell whether a trusted key has signed the commit. Raises ArchiveUnsigned if it says so and is not right."""

@@ -15,10 +15,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care import leases
 from logkeep_engine.archive.care.increments import VerifyCycle
+from logkeep_engine.archive.care.retaining import change_holds
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog import cluster_state, signed_documents
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.claim import ArchiveClaim
 from logkeep_engine.archive.catalog.facts import RunOutcome
+from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.catalog.lost_tail import store_record
 from logkeep_engine.archive.catalog.signed_documents import SigningStorage, is_document, opened
 from logkeep_engine.archive.catalog.signing import NO_KEYS, SigningKeys
@@ -27,7 +30,7 @@ from logkeep_engine.erasure.run import AUDIT_FILE
 from logkeep_engine.errors import ArchiveUnsigned
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS
-from tests.unit.archive.catalog.test_signing import ALICE, READER, a_run, keys_of
+from tests.unit.archive.catalog.test_signing import ALICE, OWNER, READER, a_run, keys_of
 from tests.unit.archive.catalog.test_signing import opened as archive_of
 from tests.unit.erasure.erasing import Killed, Mortal
 
@@ -334,6 +337,17 @@ def test_another_key_signs_everything_so_the_old_one_may_go(storage: Storage) ->
     before = {path: storage.version(path) for path in paths(storage)}
     a_run(storage, 20, BOTH)
     assert {path: storage.version(path) for path in before} == before  # and that was all
+
+
+def test_another_key_signs_everything_in_the_first_backup_also_after_a_run_of_another_kind(storage: Storage) -> None:
+    a_run(storage, 0, ALICE)
+    archive_of(storage, ALICE).storage.put(PLAN, BODY)
+    owned = Archive.open(storage, ArchiveClaim(owner=OWNER, keys=BOTH))
+    change_holds(owned, "hold-1", [Hold(HoldKind.RUN, "run-0", HoldOrigin.COMMAND)], release=False)
+    assert signers(storage)[PLAN] == ALICE.signer, "a hold may have a key of its own, for once"
+    a_run(storage, 10, BOTH)
+    assert set(signers(storage).values()) == {BOTH.signer}
+    assert archive_of(storage, keys_of(2)).storage.read(PLAN) == BODY
 
 
 def test_what_was_forged_is_not_signed_with_another_key(storage: Storage) -> None:
