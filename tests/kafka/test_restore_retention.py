@@ -108,13 +108,11 @@ def refused(spec: Mapping[str, Any]) -> TargetUnsuitable:
     return error.value
 
 
-def released(spec: Mapping[str, Any], root: Path, *options: str) -> str:
+def released(spec: Mapping[str, Any], root: Path, *options: str, run_id: str = "restore-1") -> str:
     file = root.parent / f"{root.name}-restore.yaml"
     body = {"apiVersion": "logkeep.dev/v1alpha1", "kind": "KafkaRestore", "metadata": {"name": "r"}, "spec": dict(spec)}
     file.write_text(yaml.safe_dump(body))
-    found = CliRunner().invoke(
-        app, ["release", "-f", str(file), "--run-id", "restore-1", *options], env={"COLUMNS": "200"}
-    )
+    found = CliRunner().invoke(app, ["release", "-f", str(file), "--run-id", run_id, *options], env={"COLUMNS": "200"})
     assert found.exit_code == 0, found.output
     return found.output
 

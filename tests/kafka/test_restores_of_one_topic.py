@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,8 +17,9 @@ from logkeep_engine.restore.opening import open_run
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import NO_RETENTION, create_topic
 from tests.kafka.raw import eventually
-from tests.kafka.restores import bring_back, committed, topic_settings
+from tests.kafka.restores import ThreadRunner, bring_back, committed, topic_settings
 from tests.kafka.test_restore_retention import DAY, HELD, filled, released, spec_of
+from tests.runners import Job
 
 
 def test_the_second_is_refused_until_the_first_is_released(
@@ -74,3 +77,90 @@ def test_one_that_holds_nothing_is_warned_of_the_release_of_the_other(
     assert len(committed(kafka, copy)) == 600
     released(first, root)
     eventually(lambda: committed(kafka, copy) == [])  # as it was told
+
+
+def killed(*_: Any, **__: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+def begin_and_die(spec: Mapping[str, Any], run_id: str, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start a run that has its plan, and dies before its topics are held: `at` is what it does not come to."""
+    with monkeypatch.context() as patch:
+        patch.setattr(at, killed)
+        with pytest.raises(KeyboardInterrupt):
+            bring_back(spec, run_id)
+
+
+BEFORE_ITS_NOTE = "logkeep_engine.restore.run.hold_existing"
+BEHIND_ITS_NOTE = "logkeep_engine.kafka.control.ControlPlane.alter_topic_configs"
+
+
+def test_the_second_is_refused_while_a_release_of_the_first_is_not_at_its_end(
+    kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, copy = tmp_path / "archive", f"{unique}-copy"
+    filled(kafka, unique, root, **NO_RETENTION)
+    create_topic(kafka.bootstrap, copy, 1, {"retention.ms": str(2 * DAY)})
+    spec = {**spec_of(kafka, root, "Hold"), "ifTopicExists": "Append"}
+    bring_back(spec)
+    with monkeypatch.context() as patch, open_run(parse_restore(spec), "restore-1", os.environ) as context:
+        patch.setattr("logkeep_engine.restore.held_topics.note_released", killed)
+        with pytest.raises(KeyboardInterrupt):
+            release(context)
+    assert topic_settings(kafka, copy) == {"retention.ms": str(2 * DAY)}
+    with pytest.raises(TargetUnsuitable, match=rf"holds these topics already: {copy} \(run restore-1\)"):
+        bring_back(spec, "restore-2")
+    assert "ReleasedBefore" in released(spec, root)
+    assert bring_back(spec, "restore-2").held_topics is not None
+    assert "NotHeld" in released(spec, root)
+    assert topic_settings(kafka, copy) == HELD
+
+
+@pytest.mark.parametrize("at", [BEFORE_ITS_NOTE, BEHIND_ITS_NOTE])
+def test_a_run_that_is_started_again_holds_no_topic_that_another_one_holds_since(
+    kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    root, copy = tmp_path / "archive", f"{unique}-copy"
+    filled(kafka, unique, root, **NO_RETENTION)
+    create_topic(kafka.bootstrap, copy, 1, {"retention.ms": str(90 * DAY)})
+    spec = {**spec_of(kafka, root, "Hold"), "ifTopicExists": "Append"}
+    begin_and_die(spec, "restore-2", at, monkeypatch)
+    assert bring_back(spec).held_topics is not None
+    with pytest.raises(TargetUnsuitable, match=rf"{copy} \(run restore-1\); nothing more was written"):
+        bring_back(spec, "restore-2")
+    assert len(committed(kafka, copy)) == 300
+    released(spec, root)
+    assert bring_back(spec, "restore-2").held_topics is not None
+    assert len(committed(kafka, copy)) == 600
+    released(spec, root, run_id="restore-2")
+    assert topic_settings(kafka, copy) == {"retention.ms": str(90 * DAY)}
+
+
+class Beside(ThreadRunner):
+    """Another run is started when all records are there."""
+
+    def __init__(self, spec: Mapping[str, Any], run_id: str) -> None:
+        super().__init__()
+        self._spec = spec
+        self._run_id = run_id
+
+    def perform(self, job: Job) -> None:
+        super().perform(job)
+        if job.name == "restore_partitions":
+            bring_back(self._spec, self._run_id)
+
+
+def test_of_two_that_hold_a_topic_at_once_the_first_release_leaves_it_alone(
+    kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, copy = tmp_path / "archive", f"{unique}-copy"
+    filled(kafka, unique, root, **NO_RETENTION)
+    create_topic(kafka.bootstrap, copy, 1, {"retention.ms": str(2 * DAY)})
+    spec = {**spec_of(kafka, root, "Hold"), "ifTopicExists": "Append"}
+    begin_and_die(spec, "restore-2", BEHIND_ITS_NOTE, monkeypatch)
+    assert bring_back(spec, runner=Beside(spec, "restore-2")).held_topics is not None
+    assert len(committed(kafka, copy)) == 600
+    assert "NotHeld" in released(spec, root)
+    assert topic_settings(kafka, copy) == HELD
+    assert "Released" in released(spec, root, run_id="restore-2")
+    assert topic_settings(kafka, copy) == {"retention.ms": str(2 * DAY)}

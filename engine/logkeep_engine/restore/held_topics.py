@@ -39,7 +39,7 @@ from logkeep_engine.log.cleanup import (
 from logkeep_engine.restore.alive import refuse_alive
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.count import counted_ids
-from logkeep_engine.restore.hold_notes import Retention, is_released, note_held, note_released, noted
+from logkeep_engine.restore.hold_notes import Retention, held_by_ended, is_released, note_held, note_released, noted
 from logkeep_engine.restore.keeping import (
     Going,
     RestoredTopic,
@@ -135,8 +135,8 @@ def hold_existing(context: RestoreContext, planned: Planned) -> None:
 
 class ReleaseOutcome(StrEnum):
     """The outcome of a topic. `ReleasedBefore`: it has the retention that it is to have. `NotHeld`: somebody has given
-    it another one, or holds it since it was released. `Gone`: somebody has deleted it, or another topic has its name.
-    The topic is left as it is then."""
+    it another one, or somebody else holds it. `Gone`: somebody has deleted it, or another topic has its name. The topic
+    is left as it is then."""
 
     RELEASED = "Released"
     RELEASED_BEFORE = "ReleasedBefore"
@@ -274,14 +274,15 @@ def _outcomes(
     ids = counted_ids(context.state) | {topic.target: topic.target_id for topic in topics if topic.target_id}
     there = context.control.topic_ids(topic.target for topic in topics)
     before = is_released(context.state)
+    others = held_by_ended(context, there, own)
     found = {}
     for topic in topics:
         name = topic.target
         if name not in own or name not in there or ids.get(name, there[name]) != there[name]:
             found[name] = ReleaseOutcome.GONE
-        elif HELD.items() <= own[name].items() and not before:
+        elif HELD.items() <= own[name].items() and not before and name not in others:
             found[name] = ReleaseOutcome.RELEASED
-        else:  # somebody else may hold it since; a release that was interrupted has done a part of them
+        else:  # somebody else may hold it; a release that was interrupted has done a part of them
             done = all(own[name].get(key) == value for key, value in wanted[name].items())
             found[name] = ReleaseOutcome.RELEASED_BEFORE if done else ReleaseOutcome.NOT_HELD
     return found

@@ -42,7 +42,8 @@ _HINT = "The object was altered. Set retention.ms and retention.bytes on the top
 
 def note_held(context: RestoreContext, topics: list[TopicPlan], *, fresh: bool) -> None:
     """Note what these topics have, unless an earlier start has: then they may be held already. A run whose plan is
-    `fresh` has had none, so a note that lies there is not its own."""
+    `fresh` has had none, so a note that lies there is not its own. Raises TargetUnsuitable for topics that another run
+    holds since the plan was made."""
     own = context.control.topic_configs([topic.target for topic in topics]) if topics else {}
     rows = [
         [
@@ -59,6 +60,9 @@ def note_held(context: RestoreContext, topics: list[TopicPlan], *, fresh: bool) 
     if fresh:
         storage.put(path, data)
         return
+    there = _existing({topic.target: topic.target_id for topic in topics}, own)
+    is_noted = bool(storage.list(path))  # then it may be an earlier start by which the topics keep all records
+    _refuse(dict(_holders(context, there, ended=is_noted)), "nothing more was written")
     try:
         storage.create(path, data)
     except ObjectExists:
@@ -119,16 +123,7 @@ def refuse_held_by_others(context: RestoreContext, existing: Mapping[str, Existi
     run holds, if this one is to hold them."""
     if context.spec.topics.retention is not TopicRetention.HOLD:
         return _told_held_by_others(context, existing)
-    found = dict(_holders(context, existing))
-    if found:
-        runs = sorted(set(found.values()))
-        named = shown([f"{topic} (run {run_id})" for topic, run_id in sorted(found.items())])
-        raise TargetUnsuitable(
-            f"spec.topics.retention: another restore holds these topics already: {named}; nothing was written",
-            hint="One restore at a time holds a topic. Release it first: `logkeep release -f FILE --run-id "
-            f"{runs[0]}`, with the file of that restore. To give up a run that has not succeeded, set retention.ms and "
-            "retention.bytes on its topics by hand.",
-        )
+    _refuse(dict(_holders(context, existing)), "nothing was written")
     kept = sorted(name for name, topic in existing.items() if HELD.items() <= topic.own.items())
     if not kept:
         return []
@@ -137,6 +132,29 @@ def refuse_held_by_others(context: RestoreContext, existing: Mapping[str, Existi
         f"restore with its state in {context.state.storage.uri} holds them. If another one does, its release lets go "
         "what this one brings"
     ]
+
+
+def _refuse(held: Mapping[str, str], what: str) -> None:
+    """Raises TargetUnsuitable if there are topics that another run holds."""
+    if not held:
+        return
+    named = shown([f"{topic} (run {run_id})" for topic, run_id in sorted(held.items())])
+    raise TargetUnsuitable(
+        f"spec.topics.retention: another restore holds these topics already: {named}; {what}",
+        hint="One restore at a time holds a topic. Release it first: `logkeep release -f FILE --run-id "
+        f"{min(held.values())}`, with the file of that restore. To give up a run that has not succeeded, set "
+        "retention.ms and retention.bytes on its topics by hand.",
+    )
+
+
+def held_by_ended(context: RestoreContext, ids: Mapping[str, str], own: Mapping[str, Mapping[str, str]]) -> set[str]:
+    """The topics that other runs hold which have succeeded. `ids` are those of the topics, `own` the configurations
+    that were set on the topics themselves."""
+    return {name for name, _ in _holders(context, _existing(ids, own), ended=True)}
+
+
+def _existing(ids: Mapping[str, str], own: Mapping[str, Mapping[str, str]]) -> dict[str, ExistingTopic]:
+    return {name: ExistingTopic(name, 0, {}, topic_id, own=own.get(name, {})) for name, topic_id in ids.items()}
 
 
 def _told_held_by_others(context: RestoreContext, existing: Mapping[str, ExistingTopic]) -> list[str]:
@@ -157,9 +175,11 @@ def _told_held_by_others(context: RestoreContext, existing: Mapping[str, Existin
     ]
 
 
-def _holders(context: RestoreContext, existing: Mapping[str, ExistingTopic]) -> Iterator[tuple[str, str]]:
+def _holders(
+    context: RestoreContext, existing: Mapping[str, ExistingTopic], *, ended: bool = False
+) -> Iterator[tuple[str, str]]:
     """The topics that other runs hold, each with the run. One that has succeeded holds its topics until it is released,
-    another one as long as they keep all records."""
+    another one, which is left out with `ended`, as long as they keep all records."""
     for state in _other_runs(context.state):
         plan = stored_plan(state)
         if plan is None or plan.cluster_id != context.cluster_id or is_released(state):
@@ -168,7 +188,8 @@ def _holders(context: RestoreContext, existing: Mapping[str, ExistingTopic]) -> 
         for name in sorted({topic.target for topic in plan.topics} & existing.keys()):
             topic = existing[name]
             is_same = ids.get(name, topic.topic_id) == topic.topic_id
-            if is_same and (HELD.items() <= topic.own.items() or state.success() is not None):
+            keeps_all = HELD.items() <= topic.own.items() and not ended
+            if is_same and (keeps_all or state.success() is not None):
                 yield name, state.run_id
 
 
