@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from logkeep_engine.cli.errors import EXIT_CODES, errors
-from logkeep_engine.cli.options import Commands, Debug, Output, OutputFormat, spread
+from logkeep_engine.cli.options import Commands, Debug, Output, OutputFormat, pattern, spread
 from logkeep_engine.cli.output import print_json, say, stdout, table
 from logkeep_engine.cli.resource import File
 from logkeep_engine.contract.names import RESTORE, ExitCode
@@ -52,8 +52,12 @@ class GroupChoice:
     exclude: Annotated[list[str] | None, typer.Option("--exclude", help="Groups to leave out. Repeatable.")] = None
 
     def wanted(self, spec: Mapping[str, Any]) -> RestoreGroups:
-        """The groups that are chosen, with the names that the spec gives them. Raises SpecInvalid."""
+        """The groups that are chosen, with the names that the spec gives them. Raises SpecInvalid, and SpecError for an
+        option that is no regular expression."""
         given: dict[str, Any] = {**spec.get("consumerGroups", {}), "restore": GroupRestore.TRANSLATE.value}
+        for option, texts in (("--include", self.include), ("--exclude", self.exclude)):
+            for text in texts or ():
+                pattern(option, text)
         if self.include:
             given["include"] = self.include
         if self.exclude:
@@ -85,12 +89,14 @@ def plan(
     """Show where consumer groups stood, before which record, and where they would stand after the restore. Nothing is
     changed.
     """
+    from logkeep_engine.restore.group_commands import at_point
+
     with errors(debug), _opened(file, run_id) as (spec, run):
         found = run.preview(choice.wanted(spec), records=records)
         if output is Output.JSON:
             print_json({"runId": run_id, "positions": [item.to_json() for item in found]})
         else:
-            _print_preview(found, records=records)
+            _print_preview(found, at_point(parse_restore(spec)), records=records)
 
 
 @spread
@@ -137,7 +143,7 @@ def _opened(file: str, run_id: str | None) -> Iterator[tuple[Mapping[str, Any], 
         yield spec, run
 
 
-def _print_preview(found: list[PreviewedPosition], *, records: bool) -> None:
+def _print_preview(found: list[PreviewedPosition], where: str, *, records: bool) -> None:
     from logkeep_engine.cli.log.times import moment
     from logkeep_engine.restore.group_preview import shown_key
 
@@ -164,7 +170,7 @@ def _print_preview(found: list[PreviewedPosition], *, records: bool) -> None:
         )
     stdout().print(shown)
     if not found:
-        say("no archived group that is chosen has a position in a restored topic")
+        say(f"no archived group that is chosen has a position in a restored topic{where}")
 
 
 def _print_changed(changed: Changed, output: Output) -> None:

@@ -38,6 +38,7 @@ from logkeep_engine.restore.emitting import emit
 from logkeep_engine.restore.everything import check_everything, plan_cluster_state
 from logkeep_engine.restore.group_moves import select_and_rename
 from logkeep_engine.restore.group_preview import PreviewedPosition, predicted_maps, preview_groups
+from logkeep_engine.restore.group_report import nothing_to_move
 from logkeep_engine.restore.held_topics import held_topics, told_held
 from logkeep_engine.restore.partitions import done_partitions
 from logkeep_engine.restore.plan import RestorePlan, TopicPlan
@@ -87,7 +88,8 @@ def find_out(context: RestoreContext) -> DryRunFindings:
     _check_rights(context, plan)
     aborted = _aborted(context, planned)
     report = _amounts(context, planned, created, there, aborted)
-    chosen = _chosen_groups(context, planned)
+    chosen, told_groups = _chosen_groups(context, planned)
+    warnings += told_groups
     moved = _counted(chosen)
     positions, unknown = _positions(context, planned, chosen)
     at_point = of_restore(context, planned)
@@ -302,15 +304,19 @@ def _storage_requests(planned: Planned) -> int:
     )
 
 
-def _chosen_groups(context: RestoreContext, planned: Planned) -> list[GroupEntry]:
-    """The archived positions that would be set, under the names that their groups would get."""
+def _chosen_groups(context: RestoreContext, planned: Planned) -> tuple[list[GroupEntry], list[str]]:
+    """The archived positions that would be set, under the names that their groups would get; and a warning if there is
+    none."""
     if not groups.moves_groups(context.spec):
-        return []
+        return [], []
     restored = {topic.topic_id: topic.partition_count for topic in planned.plan.topics}
     with context.refusals:
-        chosen = select_and_rename(planned.archived.groups, context.spec.consumer_groups)
-        return [entry for entry in chosen if 0 <= entry.partition < restored.get(entry.topic_id, 0)]
-    return []
+        archived, wanted = planned.archived.groups, context.spec.consumer_groups
+        chosen = select_and_rename(archived, wanted)
+        found = [entry for entry in chosen if 0 <= entry.partition < restored.get(entry.topic_id, 0)]
+        at_point = planned.plan.point is not None
+        return found, [] if found else [nothing_to_move(archived, wanted, at_point=at_point, would=True)]
+    return [], []
 
 
 def _counted(chosen: Iterable[GroupEntry]) -> list[PlannedGroup]:

@@ -32,6 +32,7 @@ from logkeep_engine.restore.group_preview import PreviewedPosition, predicted_ma
 from logkeep_engine.restore.groups import archived_end, change_positions, opener, positions_of, refuse_members
 from logkeep_engine.restore.opening import open_run
 from logkeep_engine.restore.planner import RestorePlanner
+from logkeep_engine.restore.selection import shown
 from logkeep_engine.restore.state import RESULT
 from logkeep_engine.restore.stored_plan import refuse_unknown, unknown_run
 from logkeep_engine.restore.taking_over import RunClaim
@@ -93,6 +94,11 @@ class Changed:
             raise PositionsDiffer.of(first.change.key, first.reason, len(different) - 1, self.document)
 
 
+def at_point(spec: KafkaRestoreSpec) -> str:
+    """The end of a sentence about archived groups: a point has other positions than `logkeep inspect` lists."""
+    return "" if spec.point is None else " at spec.point"
+
+
 @contextmanager
 def open_groups(spec: KafkaRestoreSpec, run_id: str | None, environ: Mapping[str, str]) -> Iterator[RestoredGroups]:
     """The groups of a run of a restore; None: of one that has not begun. Raises what storage and brokers raise."""
@@ -145,8 +151,9 @@ class RestoredGroups:
         moves = translate(entries, planned.plan.topics, opener(state, planned.plan.topics), archived_end(planned))
         if not moves:
             raise SpecError(
-                "no archived group that is chosen has a position in a restored topic",
-                hint="`logkeep inspect` lists the archived groups; --include and --exclude choose among them.",
+                f"no archived group that is chosen has a position in a restored topic{at_point(self._context.spec)}",
+                hint="`logkeep inspect` lists the archived groups; --include and --exclude choose among them. A point "
+                "has the positions that a backup had archived before it.",
             )
         names = {move.group.group_id for move in moves}
         refuse_members(self._context.control, names)
@@ -164,9 +171,9 @@ class RestoredGroups:
         change may have ended before it set that, and the group has gone on since.
 
         Raises StateAltered for a change of other groups than are wanted, or of other topics than are restored: what is
-        written down of a change is a claim. Raises RestoreBusy if the run, or the one that continues in its place, has
-        not ended: it may set positions behind this. Raises GroupsHaveMembers, PositionsDiffer, and SpecError if there
-        is nothing to take back.
+        written down of a change is a claim. Raises SpecError for options that choose a part of the change only, and if
+        there is nothing to take back. Raises RestoreBusy if the run, or the one that continues in its place, has not
+        ended: it may set positions behind this. Raises GroupsHaveMembers and PositionsDiffer.
         """
         self._check_run()
         state = self._context.state
@@ -191,11 +198,15 @@ class RestoredGroups:
     def _refuse_unmatched(self, planned: Planned, wanted: RestoreGroups) -> None:
         of_spec = wanted.include == self._context.spec.consumer_groups.include
         field = "spec.consumerGroups.include" if of_spec else "--include"
-        refuse_unmatched(planned.archived.groups, wanted, field)
+        refuse_unmatched(planned.archived.groups, wanted, field, at_point(self._context.spec))
 
     def _refuse_others(self, kept: KeptChange, wanted: RestoreGroups) -> None:
         planned = RestorePlanner(self._context).load_claimed(found=False)
+        of_spec = self._context.spec.consumer_groups
+        if wanted.include != of_spec.include:
+            self._refuse_unmatched(planned, wanted)
         groups = chosen_names(planned.archived.groups, wanted)
+        self._refuse_a_part(kept, chosen_names(planned.archived.groups, of_spec) - groups)
         counts = {topic.target: topic.partition_count for topic in planned.plan.topics}
         for change in kept.changes:
             group, topic, partition = change.key
@@ -206,6 +217,17 @@ class RestoredGroups:
                     hint="If `logkeep groups reset` was given other groups than the spec has, give this command the "
                     "same ones. Otherwise the object was altered: find out who may write to the place of the state.",
                 )
+
+    def _refuse_a_part(self, kept: KeptChange, left_out: set[str]) -> None:
+        """Raises SpecError for a change of groups that the spec chooses and the options do not: nobody has altered
+        it."""
+        names = sorted({change.key[0] for change in kept.changes} & left_out)
+        if names:
+            raise SpecError(
+                f"the last change ({self._log.name(kept.number)}) has positions of groups that --include and --exclude "
+                f"do not choose: {shown([*map(repr, names)])}; no position was changed",
+                hint="A rollback takes back a whole change: choose all of its groups, or leave the options out.",
+            )
 
     def _change(
         self, changes: Sequence[PositionChange], number: int, now: Mapping[PositionKey, GroupPosition]

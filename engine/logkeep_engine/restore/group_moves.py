@@ -104,11 +104,11 @@ def target_names(group_ids: Iterable[str], wanted: RestoreGroups) -> dict[str, s
     return names
 
 
-def refuse_unmatched(groups: Iterable[GroupEntry], wanted: ConsumerGroups, field: str) -> None:
-    """Raises SpecError for a pattern of `field` that chooses none of these groups: who asks for groups only would take
-    silence for success."""
+def refuse_unmatched(groups: Iterable[GroupEntry], wanted: ConsumerGroups, field: str, where: str) -> None:
+    """Raises SpecError for a pattern of `field` that chooses none of these groups of the archive, or of its point
+    (`where`): who asks for groups only would take silence for success."""
     chosen = {entry.group_id for entry in select(groups, wanted)}
-    told = told_unmatched(field, wanted.include, chosen, "consumer group of the archive")
+    told = told_unmatched(field, wanted.include, chosen, f"consumer group of the archive{where}")
     if told:
         raise SpecError(
             "; ".join(told[:_UNMATCHED_SHOWN]),

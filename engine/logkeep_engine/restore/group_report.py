@@ -82,8 +82,10 @@ def warnings(moved: Sequence[Moved], document: str) -> list[str]:
     return found
 
 
-def nothing_to_move(archived: Iterable[GroupEntry], wanted: ConsumerGroups, *, at_point: bool = False) -> str:
-    """The warning of a restore that was to move groups and has found no position to move."""
+def nothing_to_move(
+    archived: Iterable[GroupEntry], wanted: ConsumerGroups, *, at_point: bool = False, would: bool = False
+) -> str:
+    """The warning of a restore that was to move groups and has found no position to move; `would`: of a dry run."""
     entries = list(archived)
     names = sorted({entry.group_id for entry in entries})
     if not names:
@@ -94,7 +96,8 @@ def nothing_to_move(archived: Iterable[GroupEntry], wanted: ConsumerGroups, *, a
         why = "no archived group that spec.consumerGroups chooses has a position in a restored topic"
     else:
         why = "no archived group matches spec.consumerGroups.include and is not excluded"
-    warning = f"no consumer group was moved, its consumers begin where auto.offset.reset says: {why}"
+    verb = "would be" if would else "was"
+    warning = f"no consumer group {verb} moved, its consumers begin where auto.offset.reset says: {why}"
     return f"{warning}; archived are {shown([*map(repr, names)], _ARCHIVED_SHOWN)}" if names else warning
 
 
