@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.errors import NothingToRestore, TopicExists
 from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import KafkaBroker
 from tests.command import logkeep
@@ -80,6 +81,40 @@ def test_a_restore_tells_rules_that_rename_nothing(kept: Kept) -> None:
     ]
 
 
+def test_a_mistyped_rule_is_told_where_a_topic_is_there_already(kept: Kept) -> None:
+    """The hint would have somebody delete the topic that the rule was to leave alone."""
+    back_up(kept.spec)
+    spec = {**kept.restoring(), "topics": {"rename": [{"from": TYPO, "to": "other"}]}}
+    told = f"cluster; spec.topics.rename[0] '{TYPO}' renames no topic that is restored; nothing was written."
+    dry = bring_back({**spec, "dryRun": True}).dry_run
+    assert dry is not None
+    with pytest.raises(TopicExists) as caught:
+        bring_back(spec)
+    for message in (dry.refusals[0].message, str(caught.value)):
+        assert message.startswith(f"topic {kept.topic} already exists on the target {told} Delete them")
+
+
+def test_a_point_without_positions_of_groups_is_told(kept: Kept, tmp_path: Path) -> None:
+    back_up(kept.spec)
+    spec = {**kept.restoring(), "point": {"asOf": "2023-11-15T00:00:00Z"}}
+    why = "its consumers begin where auto.offset.reset says: the archive holds no positions of consumer groups"
+    told = f"{why} of the time before spec.point"
+    assert bring_back({**spec, "dryRun": True}).warnings == (f"no consumer group would be moved, {told}",)
+    assert bring_back(spec).warnings == (f"no consumer group was moved, {told}",)
+    nothing = "no archived group that is chosen has a position in a restored topic at spec.point$"
+    assert_refused(run("reset", tmp_path, spec), nothing)
+    done = run("plan", tmp_path, spec)
+    assert (done.returncode, done.stderr.strip()) == (0, nothing.rstrip("$"))
+    mistyped = f"--include '{kept.topic}' chooses no consumer group of the archive at spec.point$"
+    assert_refused(run("plan", tmp_path, spec, "--include", kept.topic), mistyped)
+
+
+def test_a_point_before_all_records_is_what_to_check(kept: Kept) -> None:
+    back_up(kept.spec)
+    with pytest.raises(NothingToRestore, match=r"written\. Check spec\.point, spec\.source and spec\.topics\."):
+        bring_back({**kept.restoring(), "point": {"asOf": "2020-01-01T00:00:00Z"}})
+
+
 def test_the_commands_for_groups_refuse_groups_that_are_not_there(kept: Kept, tmp_path: Path) -> None:
     back_up(kept.spec)
     spec = restore_spec(kept.broker, kept.root)
@@ -101,6 +136,7 @@ def test_a_hold_on_topics_that_are_not_there_is_refused(kept: Kept) -> None:
     for options in (["--topic", TYPO], ["--topic", kept.topic, "--topic", TYPO]):
         assert_refused(logkeep("hold", kept.uri, *options), f"--topic '{TYPO}' chooses no topic of the archive$")
     assert Archive.open(open_uri(kept.uri)).load().commit == before.commit
+    assert_refused(logkeep("hold", kept.uri, "--release"), "--release releases nothing without --topic or --run$")
     done = logkeep("hold", kept.uri, "--topic", f"{kept.topic}.*", "--owner", "test")
     assert (done.returncode, done.stderr) == (0, "")
     assert_refused(

@@ -32,6 +32,7 @@ from logkeep_engine.storage import open_uri
 from tests.cluster import tools
 from tests.cluster.kafka import STEADY, Brokers, KafkaBroker
 from tests.cluster.kafka_cluster import KafkaCluster
+from tests.command import logkeep
 from tests.data.topics import NO_RETENTION, Record, create_topic, produce, topic_names
 from tests.kafka.raw import each, eventually, plain, run
 from tests.kafka.restores import (
@@ -188,10 +189,14 @@ class TestCreatedTopics:
         looked = released(spec, root, "--dry-run")
         assert "up to 300 of 300 records" in " ".join(looked.split())
         assert topic_settings(kafka, f"{unique}-copy") == HELD
+        done = logkeep("diff", "-f", str(tmp_path / "archive-restore.yaml"), "--run-id", "restore-1")
+        assert (done.returncode, "held topics" in done.stdout) == (0, True), done.stderr
         assert "Released" in released(spec, root)
         assert topic_settings(kafka, f"{unique}-copy") == {"retention.ms": str(7 * DAY)}
         eventually(lambda: committed(kafka, f"{unique}-copy") == [])
         assert "ReleasedBefore" in released(spec, root)
+        done = logkeep("diff", "-f", str(tmp_path / "archive-restore.yaml"), "--run-id", "restore-1")
+        assert (done.returncode, "held topics" in done.stdout) == (5, False), done.stderr
 
     def test_what_is_applied_is_told_exactly(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
         filled(kafka, unique, tmp_path, **NO_RETENTION)

@@ -116,6 +116,10 @@ def hold(
         from logkeep_engine.archive.catalog.claim import ArchiveClaim
         from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 
+        if release and not topic and not run:
+            raise SpecError(
+                "--release releases nothing without --topic or --run", hint="`logkeep hold URI` lists all holds."
+            )
         archive = server.archive(uri, ArchiveClaim(acts_for=owner))
         for text in topic or ():
             pattern("--topic", text)

@@ -369,7 +369,7 @@ class TopicAdmin(Admin):
             return
         self._connect()
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
-        what = f"change the configuration of topic {name!r}"
+        what = f"change the configuration of topic {name!r} (ACL ALTER_CONFIGS)"
         deadline = time.monotonic() + self._timeout
         while True:
             self._permit()

@@ -24,7 +24,7 @@ from logkeep_engine.restore.selection import Choice, shown
 from logkeep_engine.storage import Storage
 
 OUTSIDE = "all that there is lies outside of spec.point"
-_HINT = "Check spec.source and spec.topics. spec.allowEmpty: true creates the topics without records."
+_HINT = "Check {} and spec.topics. spec.allowEmpty: true creates the topics without records."
 
 
 def refuse_unfinished(seen: ArchiveView, uri: str, spec: KafkaRestoreSpec) -> None:
@@ -87,8 +87,10 @@ def refuse_damaged(state: ArchiveState, choices: Sequence[Choice], surveys: Iter
 def nothing_there(why: Mapping[str, str]) -> NothingToRestore:
     """The error of a restore that would bring no record, with the reason for each topic."""
     told = [f"{name} ({reason})" for name, reason in why.items()]
+    what = "spec.point, spec.source" if OUTSIDE in why.values() else "spec.source"
     return NothingToRestore(
-        f"the archive holds no record of what spec.topics chooses: {shown(told)}; nothing was written", hint=_HINT
+        f"the archive holds no record of what spec.topics chooses: {shown(told)}; nothing was written",
+        hint=_HINT.format(what),
     )
 
 

@@ -275,7 +275,7 @@ class RestorePlanner:
         refusals, suitable = self._context.refusals, dict(existing)
         if self._spec.if_topic_exists is IfTopicExists.FAIL:
             with refusals:
-                refuse_existing(choices, existing, everything=self._spec.everything)
+                refuse_existing(choices, existing, self._spec.topics.rename, everything=self._spec.everything)
             suitable = {}
         if self._spec.if_topic_exists is IfTopicExists.RESUME:
             with refusals:

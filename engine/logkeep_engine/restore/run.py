@@ -64,7 +64,7 @@ from logkeep_engine.restore.everything import restore_cluster_state
 from logkeep_engine.restore.facts import facts_of_run, note_restored, restored_before, told_of_records
 from logkeep_engine.restore.fence import RunFence
 from logkeep_engine.restore.groups import move_groups
-from logkeep_engine.restore.held_topics import hold_existing, still_held, told_held
+from logkeep_engine.restore.held_topics import held_now, hold_existing, still_held, told_held
 from logkeep_engine.restore.outside import refuse_without_records
 from logkeep_engine.restore.partitions import restore_open_partitions
 from logkeep_engine.restore.plan import spec_digest
@@ -307,7 +307,8 @@ class RestoreRun(DriverRun):
         if self._verifies(earlier):
             self._verification = found = verify_restored(context, planned)
             if self._only_verify:
-                self._earlier = replace(done, verification=found)
+                held = None if done.held_topics is None else held_now(context, planned.plan)
+                self._earlier = replace(done, verification=found, held_topics=held)
                 return
             raise_if_different(found)
             warnings = told_warnings([*told_not_verified(found), *done.warnings])

@@ -13,7 +13,14 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.row_facts import content_of
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.contract.restored_topics import ConfigPolicy, RestoreTopics, TopicConfigs, TopicRetention
+from logkeep_engine.contract.restored_topics import (
+    ConfigPolicy,
+    Rename,
+    RestoreTopics,
+    TopicConfigs,
+    TopicRetention,
+    told_unused,
+)
 from logkeep_engine.contract.spec import RestoreOffsets
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import TargetUnsuitable, TopicExists
@@ -91,15 +98,20 @@ _OF_EVERYTHING = (
 )
 
 
-def refuse_existing(choices: Sequence[Choice], existing: Iterable[str], *, everything: bool) -> None:
-    """Raises TopicExists naming every target that exists already (`ifTopicExists: Fail`)."""
+def refuse_existing(
+    choices: Sequence[Choice], existing: Iterable[str], renames: Sequence[Rename] = (), *, everything: bool
+) -> None:
+    """Raises TopicExists naming every target that exists already (`ifTopicExists: Fail`), and the rules that rename
+    nothing: with a mistyped one a restore means to leave alone what the hint would have deleted."""
     names = set(existing)
     there = [choice.target for choice in choices if choice.target in names]
     if there:
+        sources = {choice.source.name for choice in choices}
+        unused = told_unused("spec.topics.rename", renames, sources, "topic that is restored")
         raise TopicExists(
             f"{'topic' if len(there) == 1 else 'topics'} {_listing(there)} already "
             f"exist{'s' if len(there) == 1 else ''} "
-            "on the target cluster; nothing was written",
+            f"on the target cluster; {''.join(f'{told}; ' for told in unused)}nothing was written",
             hint=f"{_OF_EVERYTHING} If an earlier restore of everything has made them, continue it with "
             "spec.ifTopicExists: Resume."
             if everything
