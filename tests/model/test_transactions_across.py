@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -174,6 +175,26 @@ def test_a_conversion_after_a_merge_takes_the_markers_of_transactions_that_it_ha
     converted(source, target, "Kafka", run_id="convert-2")
     for end, expected in enumerate(([0], [0], [0], [0, 1], [0, 1], [0, 1], [0, 1], [0, 1, 7], [0, 1, 6, 7]), 1):
         assert restored(source, end, f"restore-{end}") == restored(target, end, f"restore-{end}") == expected, end
+
+
+@pytest.mark.parametrize("spread", [False, True], ids=["alone", "spread"])
+def test_a_deleted_key_stays_deleted_where_compaction_has_taken_the_marker_of_a_transaction(spread: bool) -> None:
+    """A broker drops a marker, once all records of its transaction were overwritten: no snapshot waits for it."""
+    topic = replace(TABLE, configs={**TABLE.configs, "delete.retention.ms": "0"})
+    begun = encode(
+        [Record(1, NOON, b"k1", b"v")], codec=Codec.NONE, base_offset=1, producer_id=P + 1, transactional=True
+    )
+    deleted, other = (
+        encode([Record(at, NOON, key, value)], codec=Codec.NONE, base_offset=at)
+        for at, key, value in ((5, b"k0", None), (6, b"k2", b"v"))
+    )
+    store = memory()
+    with spread_all() if spread else nullcontext():
+        archive(store, "run-1", [([data(0, 1, P)], [])], topic=topic, snapshot=True)
+        # What was at 2 and 3, the marker and a later value, was compacted away.
+        archive(store, "run-2", [([begun, marker(4, P + 1, commit=True), deleted], [])], topic=topic, snapshot=True)
+        archive(store, "run-3", [([other], [])], topic=topic, snapshot=True)
+    assert _values(store, "newest", {}) == {b"k1": 1, b"k2": 6}
 
 
 class Writing(NamedTuple):

@@ -7,6 +7,8 @@ only where its marker lies at the end of the snapshot or after it: the log behin
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.reading.batch_layout import BatchLayout, transactions_of
@@ -20,5 +22,8 @@ class SnapshotLayout(BatchLayout):
     def transactions(
         self, storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
     ) -> SegmentTransactions:
-        """The transactions that are open where the snapshot ends. No object beside a part says so, its batches do."""
-        return transactions_of(storage, topic, entry, on_damage)
+        """The transactions that are open where the snapshot ends. No object beside a part says so, its batches do. The
+        offsets that the snapshot lacks hide no marker: it would have ended them."""
+        found = transactions_of(storage, topic, entry, on_damage)
+        parts = tuple(replace(known, part=replace(known.part, dense=True)) for known in found.parts)
+        return replace(found, next_offset=entry.files.end, parts=parts, dense=True)

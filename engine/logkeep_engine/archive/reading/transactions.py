@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from logkeep_engine.archive.catalog.segment_transactions import UNKNOWN, KnownPart, SegmentTransactions
 from logkeep_engine.archive.ranges import Range
@@ -49,7 +50,7 @@ class MarkerDisagreement:
 class TransactionOutcomes:
     """Facts that the indexes of a partition do not say. `added` transactions were aborted. `dropped` ones were not,
     although an index names them. It is unknown whether `undecided` ones were. `open` ones have begun at these offsets
-    and have no marker below the end, by producer id.
+    and have no marker below the end, by producer id; one whose marker compaction may have taken is none of them.
     """
 
     added: tuple[AbortedTxn, ...] = ()
@@ -78,19 +79,20 @@ def fold(segments: Iterable[SegmentTransactions], kept: Sequence[Range]) -> Tran
     """Join what the segments of a partition say, in the order of their offsets. `kept` are the ranges of offsets that
     they stand for: between two of them records may be missing, inside of one only what compaction has removed."""
     joined = _Fold()
-    begun: dict[int, int] = {}
+    begun: dict[int, _Begun] = {}
     at: int | None = None
     for segment in segments:
-        if at is not None and at < segment.base_offset:
+        apart = at is not None and at < segment.base_offset
+        if at is not None and apart:
             if is_hole(at, segment.base_offset, kept):
                 joined.hole()
                 begun = {}
             joined.missing()
         joined.add(segment)
-        begun = open_behind(begun, segment)
+        begun = _surely_open(begun, segment, apart=apart)
         at = segment.next_offset
     joined.hole()
-    return replace(joined.outcomes(), open=begun)
+    return replace(joined.outcomes(), open={producer: item.first for producer, item in begun.items()})
 
 
 def is_hole(start: int, end: int, kept: Sequence[Range]) -> bool:
@@ -108,6 +110,30 @@ def open_behind(begun: Mapping[int, int], facts: SegmentTransactions) -> dict[in
             first = begun.get(producer_id)
             left[producer_id] = first if part.begun and first is not None else part.first
     return left
+
+
+class _Begun(NamedTuple):
+    """The first offset of a transaction, and the epoch of the last segment with a batch of it."""
+
+    first: int
+    epoch: int
+
+
+def _surely_open(before: Mapping[int, _Begun], facts: SegmentTransactions, *, apart: bool) -> dict[int, _Begun]:
+    """Return the transactions that are open behind a segment. Where an offset is missing since the run that fetched
+    the last batch of one, compaction may have taken its marker, and with it all that the transaction had: then it is
+    none of them. `apart`: one is missing before the segment."""
+    parts = {known.part.producer_id: known.part for known in facts.parts}
+
+    def is_sure(producer_id: int, epoch: int) -> bool:
+        part = parts.get(producer_id)
+        return epoch == facts.epoch or (not apart and (facts.dense if part is None else part.dense))
+
+    sure = {producer_id: item.first for producer_id, item in before.items() if is_sure(producer_id, item.epoch)}
+    return {
+        producer_id: _Begun(first, facts.epoch if producer_id in parts else before[producer_id].epoch)
+        for producer_id, first in open_behind(sure, facts).items()
+    }
 
 
 @dataclass(slots=True)
