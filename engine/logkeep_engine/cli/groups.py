@@ -125,8 +125,8 @@ def rollback(
     debug: Debug = False,
 ) -> None:
     """Give consumer groups the positions that they had before the restore, or before the last `logkeep groups reset`;
-    those that they did not have are deleted. A group that has gone on since keeps its position. A group with members is
-    refused, and so is a change of groups that are not chosen; then no position is changed.
+    those that they did not have are deleted. A group with members is refused, and so is a change of groups that are not
+    chosen; then no position is changed.
     """
     with errors(debug), _opened(file, run_id) as (spec, run):
         _print_changed(run.rollback(choice.wanted(spec)), output)

@@ -3,7 +3,8 @@
 Each change of positions is a document `runs/<run id>/group-changes/<number>.json` in the place of the restore's state:
 0000 is that of the restore itself, later ones are those of `logkeep groups reset`. It is written before the first
 position is set, and has what each group had before. What it says is never replaced by something later: a run that is
-started again adds what is new, and leaves the other rows as they are. A change that was taken back has an object
+started again adds what is new, and leaves the other rows as they are. `made` says that all of it was set: before that
+nobody knows which of its positions the change has set. A change that was taken back has an object
 `<number>.rolled-back.json` beside it. If a later start of the run changes positions again, its rows stand in the place
 of those that were taken back, and that object goes.
 """
@@ -31,6 +32,7 @@ _CHANGES = StoredDocument(
     {
         "runId": str,
         "clusterId": str,
+        "made": bool,
         # group, topic, partition, share; of before: offset, leader epoch, metadata; of after: offset, metadata
         "rows": [(str, str, int, bool, int | None, int, str, int | None, str)],
     },
@@ -71,10 +73,11 @@ def key_of(position: GroupPosition) -> PositionKey:
 
 @dataclass(frozen=True, slots=True)
 class KeptChange:
-    """A change as it was written down."""
+    """A change as it was written down. Unless it was `made`, some of it may not have been set."""
 
     number: int
     changes: tuple[PositionChange, ...]
+    made: bool
 
 
 def copy_changes(earlier: RestoreState, own: RestoreState) -> None:
@@ -113,7 +116,8 @@ class ChangeLog:
                 self._put(OF_RESTORE, changes)
                 self._state.storage.delete([note])
                 return OF_RESTORE
-            known = {item.key: item for item in self._read(OF_RESTORE)}
+            kept = self._read(OF_RESTORE)
+            known = {} if kept is None else {item.key: item for item in kept.changes}
             new = [item for item in changes if item.key not in known]
             if new:
                 self._put(OF_RESTORE, [*known.values(), *new])
@@ -129,20 +133,21 @@ class ChangeLog:
             except ObjectExists:  # another command has changed positions meanwhile
                 number += 1
 
-    def drop(self, number: int, keys: Iterable[PositionKey]) -> None:
-        """Note that these positions were not changed after all: a rollback must leave them alone."""
-        dropped = set(keys)
-        known = self._read(number) if dropped else []
-        left = [item for item in known if item.key not in dropped]
-        if len(left) < len(known):
-            self._put(number, left)
+    def note_made(self, number: int, without: Iterable[PositionKey]) -> None:
+        """Note that a change was made, but for these positions: a rollback must leave them alone."""
+        kept, dropped = self._read(number), set(without)
+        if kept is None:
+            return
+        left = [item for item in kept.changes if item.key not in dropped]
+        if not kept.made or len(left) < len(kept.changes):
+            self._put(number, left, made=True)
 
     def newest(self) -> KeptChange | None:
         """The newest change that was not taken back; None if there is none. Raises ArchiveMismatch, ArchiveDamaged."""
         folder = f"{self._state.file(FOLDER)}/"
         names = {info.path.removeprefix(folder) for info in self._state.storage.list(folder)}
         open_ = [number for number in self._numbers() if f"{number:0{_DIGITS}d}{_ROLLED_BACK}" not in names]
-        return KeptChange(open_[-1], tuple(self._read(open_[-1]))) if open_ else None
+        return self._read(open_[-1]) if open_ else None
 
     def note_rolled_back(self, number: int) -> None:
         """Note that a change was taken back."""
@@ -156,27 +161,28 @@ class ChangeLog:
         return sorted(int(stem) for stem in stems if len(stem) == _DIGITS and stem.isdecimal())
 
     def _create(self, number: int, changes: Sequence[PositionChange]) -> None:
-        self._state.storage.create(self._state.file(_path(number)), self._document(changes))
+        self._state.storage.create(self._state.file(_path(number)), self._document(changes, made=False))
 
-    def _put(self, number: int, changes: Sequence[PositionChange]) -> None:
-        self._state.storage.put(self._state.file(_path(number)), self._document(changes))
+    def _put(self, number: int, changes: Sequence[PositionChange], *, made: bool = False) -> None:
+        self._state.storage.put(self._state.file(_path(number)), self._document(changes, made=made))
 
-    def _document(self, changes: Sequence[PositionChange]) -> bytes:
+    def _document(self, changes: Sequence[PositionChange], *, made: bool) -> bytes:
         return _CHANGES.dumps(
             {
                 "runId": self._state.run_id,
                 "clusterId": self._cluster_id,
+                "made": made,
                 "rows": [_row(change) for change in changes],
             }
         )
 
-    def _read(self, number: int) -> list[PositionChange]:
+    def _read(self, number: int) -> KeptChange | None:
         path = self._state.file(_path(number))
         name = self._state.name(_path(number))
         try:
             data = self._state.storage.read(path)
         except ObjectMissing:
-            return []
+            return None
         hint = "The object was altered; the earlier positions are unknown."
         with reading(_CHANGES, data, name, hint=hint) as body:
             if body["clusterId"] != self._cluster_id:
@@ -184,7 +190,7 @@ class ChangeLog:
                     f"{name}: positions of Kafka cluster {body['clusterId']}, not of {self._cluster_id}",
                     hint="Name the cluster that the run has restored to in spec.cluster.",
                 )
-            return [_change(row) for row in body["rows"]]
+            return KeptChange(number, tuple(map(_change, body["rows"])), body["made"])
 
 
 def _path(number: int) -> str:

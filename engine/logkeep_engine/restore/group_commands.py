@@ -160,15 +160,15 @@ class RestoredGroups:
         there = positions_of(self._context.control, (move.position for move in moves))
         changes = [PositionChange(there.get(key_of(move.position)), move.position) for move in moves]
         number = self._log.keep(changes)
-        changed = self._change(changes, number, there)
-        self._log.drop(number, [item.change.key for item in changed.positions if item.outcome is _REFUSED])
+        changed = self._change(changes, number, there, {})
+        self._log.note_made(number, [item.change.key for item in changed.positions if item.outcome is _REFUSED])
         changed.raise_if_different()
         return changed
 
     def rollback(self, wanted: RestoreGroups) -> Changed:
         """Take back the newest change that was not taken back: groups get the positions that they had before, and those
-        that they did not have are deleted. A group that has another position than the change was to set keeps it: the
-        change may have ended before it set that, and the group has gone on since.
+        that they did not have are deleted. Of a change that died, a group that has another position than the change was
+        to set keeps it: the change may have ended before it set that.
 
         Raises StateAltered for a change of other groups than are wanted, or of other topics than are restored: what is
         written down of a change is a claim. Raises SpecError for options that choose a part of the change only, and if
@@ -189,7 +189,12 @@ class RestoredGroups:
         changes = [change.undone() for change in kept.changes]
         refuse_members(self._context.control, {item.position.group_id for item in changes})
         there = positions_of(self._context.control, (item.position for item in changes))
-        changed = self._change(changes, kept.number, there)
+        others = (
+            {}
+            if kept.made
+            else {item.key: told for item in changes if (told := _told_other(item, there.get(item.key)))}
+        )
+        changed = self._change(changes, kept.number, there, others)
         changed.raise_if_different()
         if changed.final:
             self._log.note_rolled_back(kept.number)
@@ -230,10 +235,14 @@ class RestoredGroups:
             )
 
     def _change(
-        self, changes: Sequence[PositionChange], number: int, now: Mapping[PositionKey, GroupPosition]
+        self,
+        changes: Sequence[PositionChange],
+        number: int,
+        now: Mapping[PositionKey, GroupPosition],
+        others: Mapping[PositionKey, str],
     ) -> Changed:
-        """Make changes that are written down as `number`, but for those of positions that are others `now`."""
-        others = {item.key: told for item in changes if (told := _told_other(item, now.get(item.key)))}
+        """Make changes that are written down as `number`, but for those of `others`, each with the reason. `now` are
+        the positions right before."""
         refused, different = change_positions(
             [item for item in changes if item.key not in others], self._context.control
         )

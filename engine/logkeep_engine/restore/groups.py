@@ -70,7 +70,7 @@ def move_groups(context: RestoreContext, planned: Planned) -> tuple[list[Moved],
     moves = translate(entries, planned.plan.topics, opener(state, planned.plan.topics), archived_end(planned))
     told = bring_group_configs(context, archived, {topic.topic_id for topic in planned.plan.topics})
     log = ChangeLog(state, context.cluster_id)
-    moved = commit(moves, context.control, log.keep_for_restore, log.drop)
+    moved = commit(moves, context.control, log.keep_for_restore, log.note_made)
     state.storage.put(state.file(GROUPS), b"".join(report(moved)))
     raise_if_different(moved, state.name(GROUPS))
     found = [*told, *warnings(moved, state.name(GROUPS))]
@@ -129,12 +129,12 @@ def commit(
     moves: Sequence[Move],
     control: ControlPlane,
     keep: Callable[[Sequence[PositionChange]], int],
-    drop: Callable[[int, Iterable[PositionKey]], None],
+    note_made: Callable[[int, Iterable[PositionKey]], None],
 ) -> list[Moved]:
     """Set the positions that may be set, and read them back. Safe to repeat: what was set before is as it should be.
 
-    No position of a group with members is changed. `keep` writes the changes down before the first is made, `drop` says
-    which were not made. Raises what the control plane does if coordinators cannot be reached.
+    No position of a group with members is changed. `keep` writes the changes down before the first is made, `note_made`
+    notes that all were made but for some. Raises what the control plane does if coordinators cannot be reached.
     """
     there = positions_of(control, (move.position for move in moves))
     absent = [move for move in moves if key_of(move.position) not in there]
@@ -164,7 +164,7 @@ def commit(
     # An earlier start may have written a change down without making it. What the group has by itself since then is not
     # the restore's to take back.
     left = (PositionOutcome.KEPT, PositionOutcome.REFUSED)
-    drop(number, [key_of(item.move.position) for item in moved if item.outcome in left])
+    note_made(number, [key_of(item.move.position) for item in moved if item.outcome in left])
     return moved
 
 

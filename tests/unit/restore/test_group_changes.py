@@ -78,14 +78,14 @@ def test_another_run_takes_over_what_was_not_taken_back(state: RestoreState) -> 
 def test_a_restore_without_changes_writes_nothing(state: RestoreState) -> None:
     log = ChangeLog(state, "cluster")
     log.keep_for_restore([])
-    log.drop(OF_RESTORE, [])
+    log.note_made(OF_RESTORE, [])
     assert log.newest() is None
 
 
 def test_what_was_refused_is_not_taken_back(state: RestoreState) -> None:
     log = ChangeLog(state, "cluster")
     log.keep_for_restore([PositionChange(None, position(5)), PositionChange(None, position(5, 1))])
-    log.drop(OF_RESTORE, [("g", "orders", 1)])
+    log.note_made(OF_RESTORE, [("g", "orders", 1)])
     kept = log.newest()
     assert kept is not None
     assert kept.changes == (PositionChange(None, position(5)),)
@@ -94,7 +94,7 @@ def test_what_was_refused_is_not_taken_back(state: RestoreState) -> None:
 
 def test_what_was_never_written_down_is_dropped_without_a_trace(state: RestoreState) -> None:
     log = ChangeLog(state, "cluster")
-    log.drop(OF_RESTORE, [("g", "orders", 1)])
+    log.note_made(OF_RESTORE, [("g", "orders", 1)])
     assert log.newest() is None
 
 
