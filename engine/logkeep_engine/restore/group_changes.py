@@ -3,10 +3,10 @@
 Each change of positions is a document `runs/<run id>/group-changes/<number>.json` in the place of the restore's state:
 0000 is that of the restore itself, later ones are those of `logkeep groups reset`. It is written before the first
 position is set, and has what each group had before. What it says is never replaced by something later: a run that is
-started again adds what is new, and leaves the other rows as they are. `made` says that all of it was set: before that
-nobody knows which of its positions the change has set. A change that was taken back has an object
-`<number>.rolled-back.json` beside it. If a later start of the run changes positions again, its rows stand in the place
-of those that were taken back, and that object goes.
+started again adds what is new, and leaves the other rows as they are. `made` says that all of it was set; before that
+it is unknown which of its positions were. A change that was taken back has an object `<number>.rolled-back.json` beside
+it. If a later start of the run changes positions again, its rows stand in the place of those that were taken back, and
+that object goes.
 """
 
 from __future__ import annotations
