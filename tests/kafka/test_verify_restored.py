@@ -27,7 +27,7 @@ from logkeep_engine.restore.verification.again import verify_again
 from logkeep_engine.spark.runner import SparkRunner
 from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import KafkaBroker
-from tests.data.topics import NO_RETENTION, Record, create_topic, produce
+from tests.data.topics import NO_RETENTION, Record, create_topic, delete_topics, produce
 from tests.kafka.archived_files import files_of
 from tests.kafka.backing_up import Topics
 from tests.kafka.raw import eventually
@@ -309,6 +309,24 @@ class TestGone:
         assert (result.outcome, result.exit_code) == ("Different", 5)
         assert "partition 0: the partition is gone, and 1 more partition differs" in result.message
         assert report(tmp_path)["different"] == 2
+
+    def test_a_topic_with_records_that_somebody_has_deleted(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        for name in (unique, f"{unique}-b"):
+            create_topic(kafka.bootstrap, name)
+            produce(kafka.bootstrap, name, numbered(100))
+        back_up(backup_spec(kafka, tmp_path, f"{unique}.*"))
+        spec = restore_spec(kafka, tmp_path)
+        bring_back(spec)
+        delete_topics(kafka.bootstrap, [f"{unique}-b-copy"])
+        result = again(spec)
+        assert (result.outcome, result.exit_code, result.error_code) == ("Different", 5, "RecordsDiffer")
+        assert f"topic {unique}-b-copy partition 0: the partition is gone" in result.message
+        delete_topics(kafka.bootstrap, [f"{unique}-copy"])
+        result = again(spec)
+        assert "the partition is gone, and 1 more partition differs" in result.message
+        assert (report(tmp_path)["different"], report(tmp_path)["expected"], facts_of(result).records) == (2, 200, 0)
 
     def test_the_plan_of_the_run_is_never_made_anew(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
         create_topic(kafka.bootstrap, unique)

@@ -19,6 +19,8 @@ _MOST_UNSEEN = 100
 others who write to it."""
 _NOBODY = -1
 
+GONE = "the partition is gone"
+
 
 def idle_partitions(
     context: RestoreContext, planned: Planned, caveats: Mapping[tuple[str, int], tuple[str, ...]]
@@ -41,7 +43,7 @@ def idle_partitions(
         where = topic.target, partition.target
         verdict, reasons = Verdict.NOT_VERIFIED, list(caveats.get((topic.source, partition.partition), ()))
         if topic.created and where not in ends:
-            verdict, reasons = Verdict.DIFFERENT, ["the partition is gone"]
+            verdict, reasons = Verdict.DIFFERENT, [GONE]
         elif topic.created and ends[where] < partition.begins:
             verdict = Verdict.DIFFERENT
             reasons.insert(0, f"its log ends at offset {ends[where]}, and not at {partition.begins}")

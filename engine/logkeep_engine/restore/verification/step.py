@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from logkeep_engine.archive.care.record_digests import MOST_BUCKETS, RecordTimes
+from logkeep_engine.archive.care.record_digests import MOST_BUCKETS, RecordTimes, unpacked_stretches
 from logkeep_engine.archive.reports import create_report, reports_of
 from logkeep_engine.contract.run import VerificationFacts
 from logkeep_engine.errors import ObjectExists, ObjectMissing, RecordsDiffer, RecordsNotVerified, SpecError
@@ -20,7 +20,7 @@ from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.plan import pack
 from logkeep_engine.restore.verification.document import VerificationReport, facts_of
 from logkeep_engine.restore.verification.expected import ExpectedRecords, expected_records
-from logkeep_engine.restore.verification.idle import idle_partitions
+from logkeep_engine.restore.verification.idle import GONE, idle_partitions
 from logkeep_engine.restore.verification.page import page_of
 from logkeep_engine.restore.verification.task import (
     MAX_REASONS,
@@ -70,9 +70,12 @@ def verify_restored(context: RestoreContext, planned: Planned) -> VerificationFa
             context.reporter.done(numbers[item.where], item.records, item.bytes)
             found.append(replace(item, times=RecordTimes.together([item.times], buckets)))
 
-    sizes = [task.bytes for task in tasks]
-    packed = pack(sizes, context.slots(len(sizes), sum(sizes), limited=True)) if tasks else []
-    context.run_tasks([tuple(work[at] for at in group) for group in packed], verify_partitions, on_result)
+    gone, there = _standing(context, work)
+    if gone:
+        on_result(-1, tuple(map(_gone, gone)))
+    sizes = [task.restored.bytes for task in there]
+    packed = pack(sizes, context.slots(len(sizes), sum(sizes), limited=True)) if there else []
+    context.run_tasks([tuple(there[at] for at in group) for group in packed], verify_partitions, on_result)
     if len(found) != len(work):
         raise RuntimeError(f"{len(found)} of {len(work)} partitions were verified")
     idle, empty = idle_partitions(context, planned, caveats)
@@ -177,6 +180,38 @@ def _work(
         )
         for task, item in zip(tasks, expected, strict=True)
     ]
+
+
+def _standing(context: RestoreContext, work: Sequence[VerifyTask]) -> tuple[list[VerifyTask], list[VerifyTask]]:
+    """The partitions that the brokers do not know, and the others. Those without an answer are read, which waits."""
+    answers = context.control.high_watermarks({_where(task) for task in work})
+    known = answers.found.keys() | answers.silent.keys()
+    gone = [task for task in work if _where(task) not in known]
+    return gone, [task for task in work if _where(task) in known]
+
+
+def _where(task: VerifyTask) -> tuple[str, int]:
+    return task.restored.target, task.restored.target_partition
+
+
+def _gone(task: VerifyTask) -> VerifiedPartition:
+    expected = list(unpacked_stretches(task.expected))
+    return VerifiedPartition(
+        source=task.restored.source,
+        target=task.restored.target,
+        partition=task.restored.target_partition,
+        verdict=Verdict.DIFFERENT,
+        expected=sum(stretch.records for stretch in expected),
+        records=0,
+        bytes=0,
+        reasons=(GONE,),
+        differences=(),
+        stretches=0,
+        differing=(),
+        times=RecordTimes(),
+        offsets=(expected[0].start, expected[-1].end) if expected else (0, 0),
+        compared_until=expected[0].start if expected else 0,
+    )
 
 
 def _compacting(context: RestoreContext, topics: Sequence[str]) -> set[str]:
