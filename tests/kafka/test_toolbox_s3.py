@@ -102,6 +102,13 @@ def test_credentials_for_a_prefix_are_enough(s3: S3Server, storage: Storage, pro
     assert "denied access" in done.stderr
 
 
+def test_what_to_check_is_named_as_the_options_are(s3: S3Server, storage: Storage) -> None:
+    bucket = storage.uri.removeprefix("s3://").partition("/")[0]
+    done = run(s3, "dump", storage.uri.replace(bucket, f"{bucket}-not"))
+    assert done.exit_code == 2
+    assert "Create it, or correct the URI." in done.stderr
+
+
 def test_nothing_there_is_said(s3: S3Server, storage: Storage) -> None:
     done = run(s3, "dump", f"{storage.uri}/empty")
     assert done.exit_code == 2

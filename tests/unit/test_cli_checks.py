@@ -132,3 +132,12 @@ def test_an_interrupt_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit), errors(debug=False):
         send()
     assert capsys.readouterr().err == "error: interrupted\n"
+
+
+@pytest.mark.parametrize("option", ["--endpoint", "--target-endpoint"])
+@pytest.mark.parametrize("given", ["minio.storage:9000", "ftp://minio.storage:9000", "http://me:secret@minio:9000"])
+def test_an_endpoint_that_is_no_origin_is_refused_before_anything_is_asked(option: str, given: str) -> None:
+    done = CliRunner().invoke(app, ["convert", "s3://a-bucket/a", "s3://a-bucket/b", "--format", "Avro", option, given])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"'{option}': must be https://host:port or http://host:port, without" in " ".join(done.stderr.split())
+    assert "secret" not in done.stderr

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from logkeep_engine.cli.errors import say_failure
-from logkeep_engine.cli.options import Output, Server, pattern, refuse, refuse_unmatched
+from logkeep_engine.cli.options import Output, Server, origin, pattern, refuse, refuse_unmatched
 from logkeep_engine.cli.output import facts, print_json, print_line, say, say_damage, stdout, table
 from logkeep_engine.cli.running import (
     SparkOptions,
@@ -79,7 +79,9 @@ AllowLoss = Annotated[
     bool, typer.Option("--allow-loss", help="Strict: continue when it cannot hold what records carry.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing; say what would be lost.")]
-TargetEndpoint = Annotated[str | None, typer.Option(help="URL of the S3 server of DST; by default that of --endpoint.")]
+TargetEndpoint = Annotated[
+    str | None, typer.Option(callback=origin, help="URL of the S3 server of DST; by default that of --endpoint.")
+]
 TargetRegion = Annotated[str | None, typer.Option(help="Region of the bucket of DST; by default that of --region.")]
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
@@ -20,6 +21,7 @@ from typer.core import TyperGroup
 import logkeep_engine
 from logkeep_engine.cli.output import print_line, visible
 from logkeep_engine.contract.cluster import ClusterSpec, Protocol, SaslMechanism
+from logkeep_engine.contract.endpoints import ENDPOINT, NOT_AN_ORIGIN
 from logkeep_engine.contract.names import ENV_SIGNING_DIR, OPTION_KEYS
 from logkeep_engine.contract.pattern_lists import told_unmatched
 from logkeep_engine.contract.patterns import Pattern, PatternInvalid
@@ -112,7 +114,16 @@ SigningDir = Annotated[
         f"that of {ENV_SIGNING_DIR}.",
     ),
 ]
-Endpoint = Annotated[str | None, typer.Option(help="URL of an S3 server other than AWS.")]
+
+
+def origin(given: str | None) -> str | None:
+    """Check an option that is the URL of a server, as a resource's `endpoint` is checked. It may hold a password."""
+    if given is not None and not re.search(ENDPOINT, given):
+        raise typer.BadParameter(f"{NOT_AN_ORIGIN}.")
+    return given
+
+
+Endpoint = Annotated[str | None, typer.Option(callback=origin, help="URL of an S3 server other than AWS.")]
 Region = Annotated[str | None, typer.Option(help="Region of the bucket.")]
 SecurityProtocol = Annotated[
     Protocol | None,

@@ -27,6 +27,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.history.compacted import with_snapshots
 from logkeep_engine.archive.reading.incarnations import taken_topics
 from logkeep_engine.archive.reading.visible import shows
+from logkeep_engine.contract.names import OPTION_KEYS
 from logkeep_engine.errors import (
     ObjectMissing,
     Refused,
@@ -146,7 +147,7 @@ def open_source(
 
 
 def _find(uri: str, endpoint: str | None, region: str | None) -> LogSource:
-    storage = open_uri(uri, endpoint, region)  # refuses what is no storage URI before a part of it is used
+    storage = _open(uri, endpoint, region)  # refuses what is no storage URI before a part of it is used
     root, inside = _archive_root(uri, endpoint, region)
     if root is not None:
         return _in_archive(root, inside)
@@ -156,6 +157,10 @@ def _find(uri: str, endpoint: str | None, region: str | None) -> LogSource:
     folder = unquote(urlsplit(uri).path).rstrip("/").rpartition("/")[2]
     segments = (_segment(storage, info, folder) for info in storage.list())
     return LogSource(storage, _sorted([segment for segment in segments if segment is not None]))
+
+
+def _open(uri: str, endpoint: str | None, region: str | None) -> Storage:
+    return open_uri(uri, endpoint, region, keys=OPTION_KEYS)
 
 
 def _uri(where: str) -> str:
@@ -174,10 +179,10 @@ def _archive_root(uri: str, endpoint: str | None, region: str | None) -> tuple[A
                 continue
         else:
             try:
-                open_uri(root, endpoint, region).read(names.ARCHIVE)
+                _open(root, endpoint, region).read(names.ARCHIVE)
             except (ObjectMissing, StorageRefused):
                 continue
-        return Archive.open(open_uri(root, endpoint, region)), unquote("/".join(pieces[depth:]))
+        return Archive.open(_open(root, endpoint, region)), unquote("/".join(pieces[depth:]))
     return None, ""
 
 
@@ -250,7 +255,7 @@ def _is_file(uri: str, endpoint: str | None, region: str | None) -> bool:
     if urlsplit(folder).netloc == "" or not name:
         return False
     try:
-        open_uri(folder, endpoint, region).read_range(name, 0, 1)
+        _open(folder, endpoint, region).read_range(name, 0, 1)
     except (ObjectMissing, StorageRefused):
         return False
     return True
@@ -259,7 +264,7 @@ def _is_file(uri: str, endpoint: str | None, region: str | None) -> bool:
 def _one_file(uri: str, endpoint: str | None, region: str | None) -> LogSource:
     folder, _, quoted = uri.rpartition("/")
     name = unquote(quoted)
-    storage = open_uri(folder, endpoint, region)
+    storage = _open(folder, endpoint, region)
     info = next((info for info in storage.list(name) if info.path == name), None)
     segment = _segment(storage, info, unquote(urlsplit(folder).path).strip("/")) if info is not None else None
     if segment is None and _is_beside(name):
