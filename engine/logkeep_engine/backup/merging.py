@@ -18,6 +18,7 @@ from logkeep_engine.archive.catalog.replacements import Exchange
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.contract.spec import FormatName, SegmentSpec
 from logkeep_engine.contract.values import so_many
+from logkeep_engine.errors import ArchiveFenced
 from logkeep_engine.tasks import TaskRunner, no_update
 
 log = logging.getLogger(__name__)
@@ -82,5 +83,8 @@ def merge_segments(
         setting = RewritePlace(writer.archive.storage, writer.epoch)
         runner_factory().run(works, partial(move_task, setting), on_result, no_update)
         commit()
+        if merged.faults and writer.archive.goes_on_behind(writer.state.commit):
+            # It may have merged the same, and have deleted what was read.
+            raise ArchiveFenced(f"Another run has taken over the archive at {writer.archive.storage.uri}.")
         log.info("%s", merged)
     return merged

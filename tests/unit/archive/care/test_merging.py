@@ -20,10 +20,11 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading import view
 from logkeep_engine.backup.merging import Merged, merge_segments
 from logkeep_engine.contract.spec import Compression, SegmentSpec
-from logkeep_engine.errors import ArchiveDamaged
+from logkeep_engine.errors import ArchiveDamaged, ArchiveFenced
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import LocalStorage
 from tests.examples import scaled
+from tests.runners import HereRunner
 from tests.unit.archive.build import Batch, begin, chunk
 from tests.unit.archive.forge import rewritten
 from tests.unit.archive.packing import AUDIT, ORDERS, faults, pack_paths, packed
@@ -222,6 +223,22 @@ def test_merged_segments_are_merged_again_and_erased_from(storage: LocalStorage)
     seen = view.at_end_of(archive, archive.load(), "run-8")
     assert seen is not None
     assert [offset for offset, *_ in records_in(storage, seen.state)] == [0, 1, *range(4, 10), *range(12, 16)]
+
+
+def test_what_another_run_has_merged_and_deleted_meanwhile_is_not_called_damaged(storage: LocalStorage) -> None:
+    filled(storage, 4)
+    others: list[Merged] = []
+
+    def overtake(_: object) -> None:
+        if not others:
+            others.append(merge(storage))
+
+    with begin(storage, "run-overtaken") as writer:
+        writer.end(RunOutcome.SUCCEEDED)
+        with pytest.raises(ArchiveFenced, match="Another run has taken over the archive"):
+            merge_segments(writer, FOUR, lambda: HereRunner(before=overtake), first_task=0)
+    assert others[0].segments
+    assert faults(storage) == []
 
 
 def test_a_damaged_segment_stays_and_is_told(storage: LocalStorage) -> None:
