@@ -109,6 +109,19 @@ def test_an_advertised_address_that_cannot_be_reached_is_named(address: str) -> 
         assert "advertised.listeners" in trouble.value.hint
 
 
+@pytest.mark.parametrize("listener", ["sasl_bootstrap", "ssl_bootstrap"])
+def test_a_listener_that_wants_more_than_plaintext_is_told_by_what_it_does(
+    secure_kafka: KafkaBroker, listener: str
+) -> None:
+    address: str = getattr(secure_kafka, listener)
+    with pytest.raises(BrokerUnavailable) as caught:
+        ControlPlane(replace(plain(address), limits=Limits(connect=1, control=3, outage=3))).cluster_id()
+    assert f"no answer from {address}: " in caught.value.message
+    assert caught.value.message.endswith(f"{address}: the connection was closed.")
+    assert "brokers are down" not in caught.value.message
+    assert "the security protocol" in caught.value.hint
+
+
 def test_many_topics_are_described_in_pieces(
     control: ControlPlane, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

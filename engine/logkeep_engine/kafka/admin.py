@@ -216,7 +216,10 @@ class Admin:
         return kept.ask(self._connection, question)
 
     def _on_error(self, error: KafkaError) -> None:
-        # Called from poll(). One that is fatal for a login stays; others are kept to explain a timeout.
+        # Called from poll(). One that is fatal for a login stays; others are kept to explain a timeout. Where brokers
+        # end connections, as one that wants a login or TLS does, librdkafka only says "0/2 brokers are down".
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            return
         if self._problem is None or not _is_refusal(self._problem):
             self._problem = error
 
@@ -311,30 +314,35 @@ class Admin:
             return TopicGone(f"Cannot {what}: the topic does not exist.", hint="It was deleted meanwhile.")
         if error.code() in UNREACHABLE or error.retriable():
             servers = ", ".join(self._connection.bootstrap)
-            if unreachable := self._out_of_reach():
+            unreachable, silent = self._out_of_reach()
+            if unreachable:
                 return BrokerUnavailable(
                     f"Cannot {what}: a broker of {servers} answers, and names addresses of brokers that cannot be "
                     f"reached from here: {unreachable}.",
                     hint=ADVERTISED,
                 )
-            last = f"; last problem: {self._problem.str()}" if self._problem is not None else ""
+            problem_seen = silent if self._problem is None else self._problem.str()
+            last = f"; last problem: {problem_seen}" if problem_seen else ""
             return BrokerUnavailable(
                 f"Cannot {what}: no answer from {servers}: {error.str()}{last}.",
                 hint="Check the addresses, the security protocol, the network path and the brokers.",
             )
         return BrokerRefused(f"Cannot {what}: {error.name()}: {error.str()}.")
 
-    def _out_of_reach(self) -> str:
+    def _out_of_reach(self) -> tuple[str, str]:
         """The brokers that cannot be reached under the addresses that they advertise, with the reasons; "" if there are
-        none, or if no broker says which there are."""
+        none. And the reason if no broker says which there are, "" if one does."""
         limits = self._connection.limits
         once = replace(self._connection, limits=replace(limits, connect=min(limits.connect, _LOOK_SECONDS), outage=0))
         try:
             found = [*in_a_loop(ask_once(once, BrokerPool.out_of_reach)).values()]
-        except (BrokerTrouble, LogkeepError):
-            return ""
+        except (BrokerTrouble, LogkeepError) as error:
+            cause: BaseException | None = error
+            while cause is not None and not isinstance(cause, BrokerTrouble):
+                cause = cause.__cause__
+            return "", "" if cause is None else cause.reason
         more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        return "; ".join(found[:_SHOWN]) + more
+        return "; ".join(found[:_SHOWN]) + more, ""
 
     def _refusal(self, error: KafkaError) -> BrokerRefused:
         servers = ", ".join(self._connection.bootstrap)
