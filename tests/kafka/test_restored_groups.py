@@ -17,7 +17,7 @@ from logkeep_engine.restore.group_changes import ChangeLog
 from logkeep_engine.restore.group_commands import open_groups
 from tests.cluster.kafka import KafkaBroker
 from tests.command import logkeep
-from tests.data.topics import create_topic, topic_names
+from tests.data.topics import create_topic, delete_topics, topic_names
 from tests.kafka.record_archives import group, topic_entry, write_archive
 from tests.kafka.restores import back_up, backup_spec, bring_back, committed, restore_spec, transactions
 from tests.kafka.test_cli import assert_refused, resource
@@ -196,6 +196,22 @@ class TestReset:
         assert positions(kafka, f"{unique}-a") == {(copy, 0): (1, "noted")}
         assert positions(kafka, f"{unique}-b") == {}
         assert_refused(run("rollback", tmp_path, spec), "has changed no position of a consumer group that was not")
+
+    def test_into_a_topic_that_was_deleted_since_is_refused(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        copy = f"{unique}-copy"
+        archive(tmp_path, unique, {unique: 6})
+        spec = restore_spec(kafka, tmp_path)
+        bring_back(spec)
+        delete_topics(kafka.bootstrap, [copy])
+        told = f"TargetChanged: run restore-1 has restored {copy}, and the cluster has it no more"
+        for again in (False, True):
+            for command in ("plan", "reset"):
+                assert_refused(run(command, tmp_path, spec), told)
+            if not again:
+                create_topic(kafka.bootstrap, copy)
+        assert positions(kafka, unique) == {}
 
     def test_of_groups_with_members_is_refused_by_name_and_changes_nothing(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path

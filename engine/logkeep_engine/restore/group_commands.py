@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from logkeep_engine.contract.spec import KafkaRestoreSpec, RestoreGroups
-from logkeep_engine.errors import PositionsDiffer, SpecError, StateAltered
+from logkeep_engine.errors import PositionsDiffer, SpecError, StateAltered, TargetChanged
 from logkeep_engine.kafka.groups import STAYS, GroupPosition
 from logkeep_engine.restore.alive import refuse_alive
 from logkeep_engine.restore.context import Planned, RestoreContext
+from logkeep_engine.restore.count import counted_ids
 from logkeep_engine.restore.group_changes import ChangeLog, KeptChange, PositionChange, PositionKey, key_of
 from logkeep_engine.restore.group_moves import (
     PositionOutcome,
@@ -127,6 +128,8 @@ class RestoredGroups:
             return preview_groups(self._context, planned, wanted, maps, records=records)
         planned = self._planned()
         self._refuse_unmatched(planned, wanted)
+        if self._has_ended():
+            self._refuse_gone(planned)
         maps = (
             opener(self._context.state, planned.plan.topics)
             if self._has_ended()
@@ -137,8 +140,8 @@ class RestoredGroups:
     def reset(self, wanted: RestoreGroups) -> Changed:
         """Set the groups to where they stood, also those that have a position in the target.
 
-        Raises GroupsHaveMembers, PositionsDiffer, and SpecError if the run has not succeeded, a pattern chooses no
-        group, or none of the groups stands in a restored topic.
+        Raises GroupsHaveMembers, PositionsDiffer, TargetChanged, and SpecError if the run has not succeeded, a pattern
+        chooses no group, or none of the groups stands in a restored topic.
         """
         planned, state = self._planned(), self._context.state
         if not self._has_ended():
@@ -147,6 +150,7 @@ class RestoredGroups:
                 hint="Let the run finish, then set the positions.",
             )
         self._refuse_unmatched(planned, wanted)
+        self._refuse_gone(planned)
         entries = select_and_rename(planned.archived.groups, wanted)
         moves = translate(entries, planned.plan.topics, opener(state, planned.plan.topics), archived_end(planned))
         if not moves:
@@ -199,6 +203,26 @@ class RestoredGroups:
         if changed.final:
             self._log.note_rolled_back(kept.number)
         return changed
+
+    def _refuse_gone(self, planned: Planned) -> None:
+        """Raises TargetChanged for restored topics that are not there any more, or not the same: positions would lead
+        into nothing, or into other records."""
+        context = self._context
+        there = context.control.topic_ids(topic.target for topic in planned.plan.topics)
+        ids = counted_ids(context.state) | {
+            topic.target: topic.target_id for topic in planned.plan.topics if topic.target_id
+        }
+        gone = [
+            topic.target
+            for topic in planned.plan.topics
+            if topic.target not in there or there[topic.target] != ids.get(topic.target, there[topic.target])
+        ]
+        if gone:
+            raise TargetChanged(
+                f"run {context.run_id} has restored {shown(gone)}, and the cluster has it no more: it was deleted, or "
+                "created again; no position was changed",
+                hint="Restore the topics again under another run id, and set the positions of that run.",
+            )
 
     def _refuse_unmatched(self, planned: Planned, wanted: RestoreGroups) -> None:
         of_spec = wanted.include == self._context.spec.consumer_groups.include
