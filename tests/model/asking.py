@@ -42,6 +42,7 @@ class Asked:
     before: int | None = None
     is_branch: bool = False
     ends: dict[Key, int] = field(default_factory=dict)
+    skips_damage: bool = False
 
     def bounds(self, key: Key, line: Line) -> Bounds:
         """Tell the part of a line that the point is of."""

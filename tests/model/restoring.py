@@ -75,6 +75,8 @@ def context_of(storage: Storage, asked: Asked, run_id: str = "restore-1") -> Res
     if asked.topic_ids:
         body["topics"] = {"include": list(asked.topic_ids)}
         source["topicIds"] = {name: topic_id for name, topic_id in asked.topic_ids.items() if topic_id}
+    if asked.skips_damage:
+        body["onDamagedArchive"] = "Skip"
     if asked.point:
         body["point"] = asked.point
     spec: KafkaRestoreSpec = parse_restore(body)

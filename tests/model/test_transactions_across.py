@@ -197,6 +197,30 @@ def test_a_deleted_key_stays_deleted_where_compaction_has_taken_the_marker_of_a_
     assert _values(store, "newest", {}) == {b"k1": 1, b"k2": 6}
 
 
+@pytest.mark.parametrize("snapshot", [False, True], ids=["log", "snapshot"])
+def test_a_marker_behind_a_snapshot_decides_against_the_list_of_a_fetch(snapshot: bool) -> None:
+    store = memory()
+    archive(store, "run-1", [([data(0, 1, P)], [])], topic=TABLE, snapshot=snapshot)
+    # Another transaction has begun at 1, where the first run ended. No list says that this one was aborted.
+    rest = [data(1, 1, P + 1), marker(2, P, commit=False), marker(3, P + 1, commit=True)]
+    archive(store, "run-2", [(rest, [])], topic=TABLE)
+    assert restored(store) == [1]
+
+
+@pytest.mark.parametrize("damaged", range(5))
+def test_what_is_whole_is_restored_where_a_segment_with_a_fork_is_damaged_in_a_transaction(damaged: int) -> None:
+    store = memory()
+    lost = [data(at, 1, P) for at in range(5)]
+    archive(store, "run-1", [([*lost, marker(5, P, commit=True)], [])])
+    archive(store, "run-2", [([marker(3, P, commit=True)], [])], fork=3)
+    path = min(path for path in store.objects if path.startswith("packs/"))
+    stored = bytearray(store.objects[path].data)
+    stored[sum(map(len, lost[:damaged])) + 62] ^= 1
+    store.keep(path, bytes(stored))
+    asked = Asked("x", {}, skips_damage=True)
+    assert [row[0] for row in started(store, asked, "restore-1").rows[KEY]] == [at for at in range(3) if at != damaged]
+
+
 class Writing(NamedTuple):
     """A batch of a record with one of few keys, by one of few producers (0: of no transaction), or the end of the
     transaction that the producer has open. `run` and `snapshot`: a run comes after it, with a snapshot."""

@@ -137,9 +137,11 @@ class ArchiveCheck:
         def said(at: int) -> SegmentTransactions:
             entry = entries[at]
             found = transactions.get(_key(entry))
-            if found is None:
+            if found is None and not entry.transactional:
                 return SegmentTransactions.without(entry)
-            return found if left_at(entries, at) is None else facts_in(self._storage, topic.name, entries, at)
+            if found is None or left_at(entries, at) is not None:  # the check follows none of a snapshot
+                return facts_in(self._storage, topic.name, entries, at, lambda damage: None)  # the check has told it
+            return found
 
         return fold(map(said, range(len(entries))), state.kept(topic.topic_id, partition))
 
