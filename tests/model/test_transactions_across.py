@@ -29,6 +29,7 @@ from logkeep_engine.archive.writing.packs import TaskPacks
 from logkeep_engine.backup.merging import merge_segments
 from logkeep_engine.backup.snapshots import make_snapshots
 from logkeep_engine.contract.spec import SegmentSpec
+from logkeep_engine.errors import SpecError
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.segment import AbortedTxn
@@ -70,6 +71,7 @@ def archive(
     fork: int = 0,
     snapshot: bool = False,
     alone: bool = False,
+    made_of_them: int = 1,
 ) -> None:
     """A run that archives segments, after the log was cut off at `fork`, if that is not 0. It makes a `snapshot`, and
     retention removes the log below (`alone`)."""
@@ -87,7 +89,7 @@ def archive(
         writer.commit(topics=[topic], receipts=[Receipt(ranges, tuple(made))])
         writer.end(RunOutcome.SUCCEEDED)
         if snapshot:
-            assert make_snapshots(writer, spec_of(store.uri), Reporter(run_id), Inside, None).count == 1
+            assert make_snapshots(writer, spec_of(store.uri), Reporter(run_id), Inside, None).count == made_of_them
         if alone:
             assert retain(writer, RetentionRules(RetentionLimits(), KeepRules(runs=1), 0)).removed.segments
 
@@ -221,6 +223,35 @@ def test_what_is_whole_is_restored_where_a_segment_with_a_fork_is_damaged_in_a_t
     assert [row[0] for row in started(store, asked, "restore-1").rows[KEY]] == [at for at in range(3) if at != damaged]
 
 
+def test_no_snapshot_decides_an_abort_whose_marker_lies_behind_its_end() -> None:
+    """The log is cut off there, and the producer commits the transaction in the log that goes on."""
+    store = memory()
+    first, ahead = [data(0, 1), data(1, 1, P)], [AbortedTxn(P, 1, 1, 1)]
+    archive(store, "run-1", [(first, ahead)], topic=TABLE, snapshot=True, made_of_them=0)
+    rest = [data(2, 1, P + 1), marker(3, P, commit=False), marker(4, P + 1, commit=True)]
+    archive(store, "run-2", [(rest, [AbortedTxn(P, 1, 3, 1)])], topic=TABLE)
+    archive(store, "run-3", [([data(2, 1), marker(3, P, commit=True)], [])], topic=TABLE, fork=2)
+    assert restored(store) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_a_point_is_refused_where_a_broker_has_compacted_by_a_transaction_that_it_leaves_out(snapshot: bool) -> None:
+    """The run ended at the stable offset 3. The value at 1 was gone by then, since that at 2 was committed at 4."""
+    store = memory()
+    one, later = (
+        encode([Record(at, NOON, b"k1", b"v")], codec=Codec.NONE, base_offset=at, producer_id=P, transactional=True)
+        for at in (2, 6)
+    )
+    archive(store, "run-1", [([data(0, 1), one], [])], topic=TABLE, snapshot=snapshot)
+    rest = [data(3, 1, P + 1), marker(4, P, commit=True), marker(5, P + 1, commit=True), later]
+    archive(store, "run-2", [([*rest, marker(7, P, commit=True)], [])], topic=TABLE)
+    for end in (3, 4):
+        with pytest.raises(SpecError, match="within the transaction of producer 77 that begins at offset 2"):
+            restored(store, end, f"restore-{end}")
+    assert restored(store, 5, "restore-5") == [0, 2]
+    assert restored(store, 6, "restore-6") == [0, 2, 3]
+
+
 class Writing(NamedTuple):
     """A batch of a record with one of few keys, by one of few producers (0: of no transaction), or the end of the
     transaction that the producer has open. `run` and `snapshot`: a run comes after it, with a snapshot."""
@@ -257,7 +288,9 @@ def test_at_each_point_a_table_has_the_last_values_of_transactions_that_were_com
         if end > archived:
             runs += 1
             with spread_all() if spread else nullcontext():
-                archive(store, f"run-{runs}", [log.segment(archived, end)], topic=TABLE, snapshot=item.snapshot)
+                made = 0 if log.aborts_behind(end) else 1
+                some_of_it = [log.segment(archived, end)]
+                archive(store, f"run-{runs}", some_of_it, topic=TABLE, snapshot=item.snapshot, made_of_them=made)
             archived = end
     for end in range(1, archived + 1):
         expected = log.values(end, end if end < archived else len(some))
@@ -280,6 +313,10 @@ class Log:
 
     def first(self, transaction: int) -> int:
         return next(at for at, _, of in self.rows if of == transaction)
+
+    def aborts_behind(self, end: int) -> bool:
+        """Whether a transaction with records below `end` is aborted by a marker after that."""
+        return any(self.first(item) < end <= at and not commits for item, (at, commits) in self.ended.items())
 
     def stable(self, end: int) -> int:
         """The last stable offset when the log had this end."""

@@ -34,6 +34,7 @@ from logkeep_engine.archive.history.compacted import known_generation, not_exact
 from logkeep_engine.archiving import COMMIT_SECONDS
 from logkeep_engine.compaction.partition import (
     NO_PROGRESS,
+    AbortAhead,
     CompactionSetting,
     CompactionWork,
     PartitionCompacted,
@@ -286,5 +287,5 @@ def do_or_tell(setting: CompactionSetting, task: Task, context: TaskContext) -> 
                 return copy_range(setting, task, context)
             case _:
                 return compact_partition(setting, task, context)
-    except (ArchiveDamaged, BatchTooLarge, ObjectCold, TooManyKeys) as error:
+    except (AbortAhead, ArchiveDamaged, BatchTooLarge, ObjectCold, TooManyKeys) as error:
         return error.with_traceback(None)  # which would hold what the task has in memory

@@ -23,7 +23,7 @@ from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.partition import open_partition, sound
 from logkeep_engine.archive.writing.log_writer import SnapshotPlace, SnapshotSegment
 from logkeep_engine.contract.spec import DigestAlgorithm
-from logkeep_engine.errors import BatchTooLarge
+from logkeep_engine.errors import BatchTooLarge, LogkeepError
 from logkeep_engine.log.batch import Headers, runs
 from logkeep_engine.log.compaction import Compactor
 from logkeep_engine.log.snapshot import FOOTER_BYTES, empty_batch, footer_batch, header_batch
@@ -71,6 +71,11 @@ MOST_PASSES = 4
 NO_PROGRESS = -1
 
 
+class AbortAhead(LogkeepError):
+    """A transaction was aborted by a marker that is not archived. A snapshot has no aborted records, so it would decide
+    for a log that is cut off before the marker, too, in which the transaction may yet be committed."""
+
+
 class TooManyKeys(Exception):
     """The keys of a partition would take more than MOST_PASSES passes: several tasks are faster."""
 
@@ -87,7 +92,8 @@ class PartitionCompacted:
 
 def compact_partition(setting: CompactionSetting, work: CompactionWork, context: TaskContext) -> PartitionCompacted:
     """Write the snapshot of a partition. Raises ArchiveDamaged if a segment or a part of the last snapshot is damaged,
-    BatchTooLarge for a batch that a task's memory does not allow to be looked into, and TooManyKeys if it may."""
+    BatchTooLarge for a batch that a task's memory does not allow to be looked into, AbortAhead, and TooManyKeys if it
+    may."""
     return _Compaction(setting, work, context).run()
 
 
@@ -138,12 +144,18 @@ def sections_of(work: CompactionWork) -> tuple[Sequence[SegmentEntry], Sequence[
 
 
 def transactions_of(setting: CompactionSetting, work: CompactionWork) -> tuple[Spans, Spans]:
-    """Return the transactions of both sections that were aborted, and those whose markers lie at the end or after
-    it."""
+    """Return the transactions of both sections that were aborted, and those whose markers lie at the end or after it.
+    Raises AbortAhead if one is both."""
     _, dirty = sections_of(work)
     found = open_partition(setting.storage, work.topic, dirty, work.kept).transactions
-    undecided = ((producer, first, work.end - 1) for producer, first in found.outcomes.open.items())
-    return Spans.of(found.aborted), Spans(undecided)
+    aborted, undecided = Spans.of(found.aborted), found.outcomes.open
+    for producer, first in undecided.items():
+        if aborted.holds(producer, first):
+            raise AbortAhead(
+                f"the marker of the transaction of producer {producer} that begins at offset {first}, and was aborted, "
+                "is not archived yet; a later run makes the snapshot"
+            )
+    return aborted, Spans((producer, first, work.end - 1) for producer, first in undecided.items())
 
 
 def place_of(setting: CompactionSetting, work: CompactionWork, attempt: int, leader_epoch: int) -> SnapshotPlace:

@@ -39,6 +39,7 @@ from logkeep_engine.restore.clip import clipped
 from logkeep_engine.restore.exact import exact_nowhere, last_with, refuse_exact_nowhere, refuse_inexact
 from logkeep_engine.restore.plan import PointPlan
 from logkeep_engine.restore.selection import Choice, TopicSelection, select_topics, shown, with_branches
+from logkeep_engine.restore.unsettled import refuse_unsettled
 from logkeep_engine.storage import Storage
 
 _READERS = 16
@@ -113,6 +114,7 @@ def plan_point(
     plan = bounds_of_point(archive.storage, archived, topics, point, seen=archived.commit)
     refuse_inexact(archived, topics, plan.ends, plan.before)
     _refuse_not_exact(archived, topics, plan)
+    refuse_unsettled(archive.storage, archived, topics, plan)
     return PlannedPoint(plan, tuple(warnings))
 
 
