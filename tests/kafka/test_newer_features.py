@@ -110,7 +110,7 @@ def test_acls_of_a_range_of_addresses_are_refused_by_name(old: Old) -> None:
     level = control_plane(old.broker).features()["metadata.version"]
     why = f"the host is a range of addresses, which needs metadata.version 32 (Kafka 4.4), and the cluster has {level}"
     (told,) = old.told("ACLs could not be set")
-    assert told.startswith(f"2 ACLs could not be set: {RANGE} ({why}); {DENIED} ({why}); 1 of them deny")
+    assert told.startswith(f"2 ACLs could not be set: {RANGE} ({why}); {DENIED} ({why}); 1 of them denies")
     state = old.result.cluster_state
     assert state is not None
     assert (state.acls, state.acls_added, state.acls_refused) == (3, 1, 2)
