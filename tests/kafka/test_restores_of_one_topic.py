@@ -22,12 +22,18 @@ from tests.kafka.test_restore_retention import DAY, HELD, filled, released, spec
 from tests.runners import Job
 
 
+def archived_beside(kafka: KafkaBroker, unique: str, folder: Path, configs: Mapping[str, str]) -> tuple[Path, str]:
+    """Make an archive of 300 records, and a topic of these configs to which they can be appended."""
+    root, copy = folder / "archive", f"{unique}-copy"
+    filled(kafka, unique, root, **NO_RETENTION)
+    create_topic(kafka.bootstrap, copy, 1, configs)
+    return root, copy
+
+
 def test_the_second_is_refused_until_the_first_is_released(
     kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root, copy = tmp_path / "archive", f"{unique}-copy"
-    filled(kafka, unique, root, **NO_RETENTION)
-    create_topic(kafka.bootstrap, copy, 1, {"retention.ms": str(2 * DAY)})
+    root, copy = archived_beside(kafka, unique, tmp_path, {"retention.ms": str(2 * DAY)})
     second = {**spec_of(kafka, root, "Hold"), "ifTopicExists": "Append"}
     first = {**second, "topics": {**second["topics"], "holdFor": "1h"}}
     assert bring_back(first).records == 300
@@ -50,9 +56,7 @@ def test_the_second_is_refused_until_the_first_is_released(
 
 
 def test_a_topic_that_keeps_all_by_itself_stays_as_it_is(kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
-    root, copy = tmp_path / "archive", f"{unique}-copy"
-    filled(kafka, unique, root, **NO_RETENTION)
-    create_topic(kafka.bootstrap, copy, 1, HELD)
+    root, copy = archived_beside(kafka, unique, tmp_path, HELD)
     spec = {**spec_of(kafka, root, "Hold"), "ifTopicExists": "Append"}
     (warning,) = bring_back(spec).warnings
     assert f"retention.bytes=-1 already, which their release leaves: {copy}" in warning
@@ -65,9 +69,7 @@ def test_a_topic_that_keeps_all_by_itself_stays_as_it_is(kafka: KafkaBroker, uni
 def test_one_that_holds_nothing_is_warned_of_the_release_of_the_other(
     kafka: KafkaBroker, unique: str, tmp_path: Path, retention: str
 ) -> None:
-    root, copy = tmp_path / "archive", f"{unique}-copy"
-    filled(kafka, unique, root, **NO_RETENTION)
-    create_topic(kafka.bootstrap, copy, 1, {"retention.ms": str(2 * DAY)})
+    root, copy = archived_beside(kafka, unique, tmp_path, {"retention.ms": str(2 * DAY)})
     first = {**spec_of(kafka, root, "Hold"), "ifTopicExists": "Append"}
     assert bring_back(first).warnings == ()
     second = {**spec_of(kafka, root, retention), "ifTopicExists": "Append"}
@@ -98,9 +100,7 @@ BEHIND_ITS_NOTE = "logkeep_engine.kafka.control.ControlPlane.alter_topic_configs
 def test_the_second_is_refused_while_a_release_of_the_first_is_not_at_its_end(
     kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root, copy = tmp_path / "archive", f"{unique}-copy"
-    filled(kafka, unique, root, **NO_RETENTION)
-    create_topic(kafka.bootstrap, copy, 1, {"retention.ms": str(2 * DAY)})
+    root, copy = archived_beside(kafka, unique, tmp_path, {"retention.ms": str(2 * DAY)})
     spec = {**spec_of(kafka, root, "Hold"), "ifTopicExists": "Append"}
     bring_back(spec)
     with monkeypatch.context() as patch, open_run(parse_restore(spec), "restore-1", os.environ) as context:
@@ -120,9 +120,7 @@ def test_the_second_is_refused_while_a_release_of_the_first_is_not_at_its_end(
 def test_a_run_that_is_started_again_holds_no_topic_that_another_one_holds_since(
     kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    root, copy = tmp_path / "archive", f"{unique}-copy"
-    filled(kafka, unique, root, **NO_RETENTION)
-    create_topic(kafka.bootstrap, copy, 1, {"retention.ms": str(90 * DAY)})
+    root, copy = archived_beside(kafka, unique, tmp_path, {"retention.ms": str(90 * DAY)})
     spec = {**spec_of(kafka, root, "Hold"), "ifTopicExists": "Append"}
     begin_and_die(spec, "restore-2", at, monkeypatch)
     assert bring_back(spec).held_topics is not None
@@ -153,9 +151,7 @@ class Beside(ThreadRunner):
 def test_of_two_that_hold_a_topic_at_once_the_first_release_leaves_it_alone(
     kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root, copy = tmp_path / "archive", f"{unique}-copy"
-    filled(kafka, unique, root, **NO_RETENTION)
-    create_topic(kafka.bootstrap, copy, 1, {"retention.ms": str(2 * DAY)})
+    root, copy = archived_beside(kafka, unique, tmp_path, {"retention.ms": str(2 * DAY)})
     spec = {**spec_of(kafka, root, "Hold"), "ifTopicExists": "Append"}
     begin_and_die(spec, "restore-2", BEHIND_ITS_NOTE, monkeypatch)
     assert bring_back(spec, runner=Beside(spec, "restore-2")).held_topics is not None

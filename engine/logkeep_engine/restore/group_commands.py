@@ -33,6 +33,7 @@ from logkeep_engine.restore.group_preview import PreviewedPosition, predicted_ma
 from logkeep_engine.restore.groups import archived_end, change_positions, opener, positions_of, refuse_members
 from logkeep_engine.restore.opening import open_run
 from logkeep_engine.restore.planner import RestorePlanner
+from logkeep_engine.restore.remembered import lost_topics, other_topics
 from logkeep_engine.restore.selection import shown
 from logkeep_engine.restore.state import RESULT
 from logkeep_engine.restore.stored_plan import refuse_unknown, unknown_run
@@ -209,14 +210,8 @@ class RestoredGroups:
         into nothing, or into other records."""
         context = self._context
         there = context.control.topic_ids(topic.target for topic in planned.plan.topics)
-        ids = counted_ids(context.state) | {
-            topic.target: topic.target_id for topic in planned.plan.topics if topic.target_id
-        }
-        gone = [
-            topic.target
-            for topic in planned.plan.topics
-            if topic.target not in there or there[topic.target] != ids.get(topic.target, there[topic.target])
-        ]
+        others = other_topics(counted_ids(context.state), there)
+        gone = [*dict.fromkeys([*lost_topics(planned.plan, there), *others])]
         if gone:
             raise TargetChanged(
                 f"run {context.run_id} has restored {shown(gone)}, and the cluster has it no more: it was deleted, or "

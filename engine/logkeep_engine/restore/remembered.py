@@ -26,7 +26,7 @@ from logkeep_engine.errors import ObjectMissing, RestoreUnfinished, TargetChange
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.restore.context import Planned
 from logkeep_engine.restore.holding import lacking
-from logkeep_engine.restore.plan import NO_TASK
+from logkeep_engine.restore.plan import NO_TASK, RestorePlan
 from logkeep_engine.restore.state import RestoreState
 from logkeep_engine.storage import NOTE_BYTES
 from logkeep_engine.stored import reading
@@ -102,11 +102,7 @@ def check_still_there(earlier: RunResult, planned: Planned, ids: Mapping[str, st
     """
     plan = planned.plan
     there = control.topic_ids(topic.target for topic in plan.topics)
-    lost = [
-        topic.target
-        for topic in plan.topics
-        if topic.target not in there or topic.target_id not in ("", there[topic.target])
-    ]
+    lost = lost_topics(plan, there)
     topics = so_many(len(plan.topics), "topic")
     are = "is" if len(lost) == 1 else "are"
     what = f"of its {topics} {len(lost)} {are} not there, the first is {lost[0]!r}" if lost else ""
@@ -121,7 +117,7 @@ def check_still_there(earlier: RunResult, planned: Planned, ids: Mapping[str, st
         if all(ends.get(where, 0) <= start for where, start in starts.items()):
             what = f"its {topics} {'holds' if len(plan.topics) == 1 else 'hold'} nothing of it"
     what = what or lacking(planned, control)
-    others = sorted(name for name, topic_id in ids.items() if there.get(name, topic_id) != topic_id)
+    others = other_topics(ids, there)
     if not what and others:
         what = f"topic {others[0]!r} is not the one that it has filled"
     if what:
@@ -131,6 +127,21 @@ def check_still_there(earlier: RunResult, planned: Planned, ids: Mapping[str, st
             "has altered the state of the restore. To restore once more, "
             + by_place("give the annotation logkeep.dev/run-again a new value.", "take another --run-id."),
         )
+
+
+def lost_topics(plan: RestorePlan, there: Mapping[str, str]) -> list[str]:
+    """Return the targets of a plan that are not `there`, the ids of topics by their names, or have another id than the
+    plan."""
+    return [
+        topic.target
+        for topic in plan.topics
+        if topic.target not in there or topic.target_id not in ("", there[topic.target])
+    ]
+
+
+def other_topics(ids: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
+    """Return the topics that have other ids `there` than a run has noted."""
+    return sorted(name for name, topic_id in ids.items() if there.get(name, topic_id) != topic_id)
 
 
 def noted_run(path: str, state: RestoreState) -> str | None:

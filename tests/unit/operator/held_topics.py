@@ -55,6 +55,16 @@ def begin(world: World) -> None:
     world.settle()
 
 
+def begin_again(world: World) -> None:
+    """Let the operator start the run of a release, and that have a driver."""
+    world.created.clear()
+    world.step()
+    world.collect()
+    world.settle()
+    assert world.created[-1]["kind"] == "Job"
+    world.driver()
+
+
 def release(world: World, released: int = 3, left: tuple[str, ...] = ()) -> None:
     """The driver releases topics and ends."""
     found = replace(HELD, released=released, not_released=left, released_time=world.now.timestamp())

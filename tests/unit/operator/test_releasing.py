@@ -12,7 +12,19 @@ from logkeep_engine.contract.run import RunRequest
 from logkeep_operator.api import Status, StatusOutcome
 from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile import RunOrigin, is_at_rest, wake_after_rest
-from tests.unit.operator.held_topics import DAY, END, HELD, SAID, as_it_ended, begin, held, release, restored, topics
+from tests.unit.operator.held_topics import (
+    DAY,
+    END,
+    HELD,
+    SAID,
+    as_it_ended,
+    begin,
+    begin_again,
+    held,
+    release,
+    restored,
+    topics,
+)
 from tests.unit.operator.world import START, World, backup_spec, resource, restore_spec
 
 
@@ -126,12 +138,7 @@ def test_a_restore_that_another_resource_has_done_counts_from_that_success() -> 
     world.job_is(active=0, complete=True)
     world.step()
     assert held(world).release_time == timestamp(START - DAY)
-    world.created.clear()
-    world.step()
-    world.collect()
-    world.settle()
-    assert world.created[-1]["kind"] == "Job"
-    world.driver()
+    begin_again(world)
     release(world)
     assert held(world).released == 3
     assert world.condition("Ready") == ("True", "RestoredBefore")
