@@ -120,7 +120,7 @@ def txns_below(index: Iterable[AbortedTxn], end: int) -> Iterator[AbortedTxn]:
 
 class IndexLeft:
     """The transaction index of the batches that are left of a segment. An entry ends with the marker, or with the last
-    batch that is left of its transaction; without any batch there is no entry."""
+    remaining batch of its transaction; a transaction without batches has no entry."""
 
     def __init__(self, index: Iterable[AbortedTxn]) -> None:
         self._of: dict[int, list[AbortedTxn]] = {}
