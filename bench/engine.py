@@ -134,7 +134,7 @@ def _put(queue: SimpleQueue[tuple[int, Any]], index: int, task: Future[Any]) -> 
 
 def _warm(_: int) -> None:
     import logkeep_engine.backup.run
-    import logkeep_engine.restore.run  # noqa: F401 (imported by the first task otherwise)
+    import logkeep_engine.restore.run.entry  # noqa: F401 (imported by the first task otherwise)
 
     gc.freeze()
     time.sleep(0.2)
@@ -264,7 +264,7 @@ def _backup(request: RunRequest, one_piece: bool) -> Callable[[ClockedRunner, Re
 
 def _restore(request: RunRequest) -> Callable[[ClockedRunner, Reporter], RunResult]:
     with paused():
-        from logkeep_engine.restore.run import restore
+        from logkeep_engine.restore.run.entry import restore
 
     spec = parse_restore(request.spec)
     return lambda runner, reporter: restore(request, spec, lambda: runner, reporter, os.environ)

@@ -37,7 +37,7 @@ _IMPORTED = (
     "logkeep_engine.backup.run",
     "logkeep_engine.cli",
     "logkeep_engine.convert.run",
-    "logkeep_engine.restore.run",
+    "logkeep_engine.restore.run.entry",
     "logkeep_engine.spark.runner",
     "logkeep_engine.spark.session",
     "logkeep_engine.storage.s3",

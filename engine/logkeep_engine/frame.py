@@ -2,7 +2,7 @@
 
     result = run.perform()      # `run` is a `DriverRun`
 
-`archiving` adds what all runs that write an archive share. `restore.run` is a run that writes none.
+`archiving` adds what all runs that write an archive share. `restore.run.restoring` is a run that writes none.
 """
 
 from __future__ import annotations

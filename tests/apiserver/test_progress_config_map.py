@@ -14,7 +14,7 @@ from logkeep_engine.contract.names import KEY_PROGRESS, KEY_RESULT, ExitCode
 from logkeep_engine.contract.run import Progress, RunResult
 from logkeep_engine.errors import TopicsNotEmitted
 from logkeep_engine.report import ProgressRange, Reporter
-from logkeep_engine.restore.emitting import config_map_data, kafka_topic
+from logkeep_engine.restore.topics.kafka_topics import config_map_data, kafka_topic
 from logkeep_engine.spark import config_map as in_pod
 from logkeep_engine.spark.config_map import ConfigMaps, ConfigMapSink
 from tests.apiserver.conftest import pod_account

@@ -16,8 +16,8 @@ from logkeep_engine.contract.emitting import EmittedFacts
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.contract.spec import parse_restore
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore.emitting import config_map_data, kafka_topic
-from logkeep_engine.restore.topics import BROKER_DEFAULT
+from logkeep_engine.restore.model.topics import BROKER_DEFAULT
+from logkeep_engine.restore.topics.kafka_topics import config_map_data, kafka_topic
 from logkeep_engine.spark.config_map import ConfigMaps, ConfigMapSink
 from tests.apiserver import strimzi
 from tests.apiserver.conftest import SYSTEM, chart, pod_account, service_account_kubeconfig

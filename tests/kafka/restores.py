@@ -21,8 +21,8 @@ from logkeep_engine.backup.run import run_backup
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_backup, parse_restore
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore.offset_map import OffsetMap, read_offset_map
-from logkeep_engine.restore.run import restore
+from logkeep_engine.restore.model.offset_map import OffsetMap, read_offset_map
+from logkeep_engine.restore.run.entry import restore
 from logkeep_engine.tasks import TaskContext, TaskRunner
 from tests.cluster.kafka import Brokers, KafkaBroker
 from tests.cluster.kafka_cluster import KafkaCluster

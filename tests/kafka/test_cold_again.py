@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from logkeep_engine.cli import app
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import ObjectCold
-from logkeep_engine.restore import waking
+from logkeep_engine.restore.planning import cold_objects as waking
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.process import wait_until
 from tests.cluster.s3 import S3Server

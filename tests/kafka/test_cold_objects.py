@@ -18,8 +18,8 @@ from logkeep_engine.contract.run import Progress, RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_restore
 from logkeep_engine.errors import ObjectCold, StorageRefused, StorageUnavailable
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore import waking
-from logkeep_engine.restore.run import restore
+from logkeep_engine.restore.planning import cold_objects as waking
+from logkeep_engine.restore.run.entry import restore
 from logkeep_engine.storage import ObjectInfo, Storage
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.process import wait_until

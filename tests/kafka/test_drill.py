@@ -20,10 +20,10 @@ from logkeep_engine.errors import BrokerUnavailable, NothingToRestore, RecordsDi
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore import outside
-from logkeep_engine.restore.drill import run as drill_run
-from logkeep_engine.restore.drill.remembered import DrillTopics
-from logkeep_engine.restore.run import restore
+from logkeep_engine.restore.run import drill as drill_run
+from logkeep_engine.restore.run.drill_topics import DrillTopics
+from logkeep_engine.restore.run.entry import restore
+from logkeep_engine.restore.sending import without_records as outside
 from logkeep_engine.restore.verification.step import verify_restored
 from logkeep_engine.tasks import TaskRunner
 from tests.cluster.kafka import KafkaBroker
@@ -274,9 +274,9 @@ class TestNotGood:
 _DRIVER = """
 import os, signal, sys
 from logkeep_engine.contract.run import RunRequest
-from logkeep_engine.restore.drill import run
-from logkeep_engine.restore.drill.remembered import DrillTopics
-from logkeep_engine.restore.targets import CreatedTopics
+from logkeep_engine.restore.run import drill as run
+from logkeep_engine.restore.run.drill_topics import DrillTopics
+from logkeep_engine.restore.topics.targets import CreatedTopics
 from tests.kafka.test_drill import drilled
 
 import json

@@ -17,7 +17,7 @@ from logkeep_engine.contract.dry_run import DryRunReport
 from logkeep_engine.contract.names import ENV_KAFKA_PASSWORD, ENV_KAFKA_USERNAME
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import LogkeepError
-from logkeep_engine.restore import dry_run
+from logkeep_engine.restore.run import dry_run
 from tests.cluster.kafka import KafkaBroker
 from tests.command import logkeep
 from tests.data.topics import Record, commit_positions, create_topic, produce, topic_names
@@ -290,7 +290,7 @@ class TestWhatWouldBeRefused:
         produce(kafka.bootstrap, unique, numbered(3))
         back_up(backup_spec(kafka, tmp_path, unique))
         with monkeypatch.context() as patch:
-            patch.setattr("logkeep_engine.restore.run.restore_open_partitions", _dies)
+            patch.setattr("logkeep_engine.restore.run.restoring.restore_open_partitions", _dies)
             with pytest.raises(ConnectionAbortedError):
                 bring_back(restore_spec(kafka, tmp_path), "dry-1")
         _, report = find_out(kafka, tmp_path, restore_spec(kafka, tmp_path), unique)
@@ -308,7 +308,7 @@ class TestWhatWouldBeRefused:
         produce(kafka.bootstrap, unique, numbered(3))
         back_up(backup_spec(kafka, tmp_path, unique))
         own = {"no.such.key": "7", "retention.ms": "-1"}
-        monkeypatch.setattr("logkeep_engine.restore.targets.ending_configs", lambda *_: own)
+        monkeypatch.setattr("logkeep_engine.restore.topics.targets.ending_configs", lambda *_: own)
         result, report = find_out(kafka, tmp_path, restore_spec(kafka, tmp_path), unique)
         assert report.refused == 0
         assert [warning for warning in result.warnings if "could not be set" in warning] == [

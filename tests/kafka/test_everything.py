@@ -41,8 +41,8 @@ from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.resource_configs import CLIENT_METRICS, GROUP, ResourceConfig
 from logkeep_engine.kafka.user_requests import Acl, Quota
 from logkeep_engine.kafka.users import Known
-from logkeep_engine.restore import everything as everything_module
-from logkeep_engine.restore import planner
+from logkeep_engine.restore.cluster_state import step as everything_module
+from logkeep_engine.restore.planning import planner
 from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import STEADY, KafkaBroker
 from tests.command import script
@@ -340,9 +340,9 @@ def test_what_the_cluster_does_not_take_is_named(
 _DRIVER = """
 import json, os, signal, sys
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.restore import run
-from logkeep_engine.restore.context import RestoreContext
-from logkeep_engine.restore.targets import CreatedTopics
+from logkeep_engine.restore.run import restoring as run
+from logkeep_engine.restore.model.context import RestoreContext
+from logkeep_engine.restore.topics.targets import CreatedTopics
 from tests.kafka.restores import bring_back
 
 name, spec = sys.argv[1], json.loads(sys.argv[2])

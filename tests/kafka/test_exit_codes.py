@@ -12,8 +12,8 @@ from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.groups import GroupPosition
 from logkeep_engine.kafka.topics import NewTopicPlan
-from logkeep_engine.restore import run
-from logkeep_engine.restore.targets import CreatedTopics
+from logkeep_engine.restore.run import restoring as run
+from logkeep_engine.restore.topics.targets import CreatedTopics
 from logkeep_engine.storage import LocalStorage
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import create_topic, produce

@@ -16,13 +16,13 @@ from logkeep_engine.contract.spec import RestoreGroups, parse_restore
 from logkeep_engine.errors import LogkeepError, StateAltered, TargetChanged, TopicExists
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore.drill.remembered import DrillTopics, OpenDrill
-from logkeep_engine.restore.drill.scope import DrillScope
-from logkeep_engine.restore.group_commands import open_groups
-from logkeep_engine.restore.plan import spec_digest
-from logkeep_engine.restore.remembered import Asked
-from logkeep_engine.restore.resuming import RestoreSettings
-from logkeep_engine.restore.run import restore
+from logkeep_engine.restore.model.drill_scope import DrillScope
+from logkeep_engine.restore.model.plan import spec_digest
+from logkeep_engine.restore.planning.restored_before import Asked
+from logkeep_engine.restore.planning.resuming import RestoreSettings
+from logkeep_engine.restore.run.drill_topics import DrillTopics, OpenDrill
+from logkeep_engine.restore.run.entry import restore
+from logkeep_engine.restore.run.group_commands import open_groups
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import create_topic, delete_topics, produce, topic_names
 from tests.kafka.raw import eventually

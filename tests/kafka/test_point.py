@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.errors import NothingToRestore, SpecError
-from logkeep_engine.restore import outside
+from logkeep_engine.restore.sending import without_records as outside
 from tests import examples
 from tests.cluster.kafka import Brokers, KafkaBroker
 from tests.data.topics import (

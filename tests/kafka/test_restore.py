@@ -26,7 +26,7 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record as LogRecord
 from logkeep_engine.log.records import encode
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.restore.attempt import RestoreTask
+from logkeep_engine.restore.sending.attempt import RestoreTask
 from logkeep_engine.spark.runner import SparkRunner
 from logkeep_engine.storage import Storage, open_uri
 from tests import examples

@@ -15,7 +15,7 @@ import pytest
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.errors import RestoreBusy
-from logkeep_engine.restore import alive
+from logkeep_engine.restore.claim import alive
 from logkeep_engine.storage import LocalStorage
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.process import wait_until
@@ -108,7 +108,7 @@ def test_a_restore_that_has_failed_or_was_cancelled_is_resumed_at_once(
     assert result.message == "The run was interrupted. Start the same run again and it continues where it stopped."
     assert json.loads((tmp_path / "runs/restore-1/alive.json").read_text())["ended"] is True
     clock = SimpleNamespace(sleep=watch, monotonic=time.monotonic)  # others may sleep
-    monkeypatch.setattr("logkeep_engine.restore.alive.time", clock)
+    monkeypatch.setattr("logkeep_engine.restore.claim.alive.time", clock)
     assert bring_back(restore_spec(kafka, tmp_path, ifTopicExists="Resume"), "restore-2").records == 200
     assert stored == ["result.json", "alive.json"] * 3, "it says that it has ended before its result is there"
 

@@ -17,8 +17,8 @@ from logkeep_engine.errors import BrokerUnavailable, TargetUnsuitable
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.limits import Throttle
-from logkeep_engine.restore.attempt import RestoreTask
-from logkeep_engine.restore.division.task import DividedTask
+from logkeep_engine.restore.sending.attempt import RestoreTask
+from logkeep_engine.restore.sending.division.task import DividedTask
 from tests import examples
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.kafka_cluster import KafkaCluster

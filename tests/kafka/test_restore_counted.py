@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from logkeep_engine.errors import TargetChanged
-from logkeep_engine.restore import run
+from logkeep_engine.restore.run import restoring as run
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.process import wait_until
 from tests.data.topics import create_topic, produce

@@ -20,8 +20,8 @@ from logkeep_engine.errors import ArchiveMismatch, TargetChanged, TargetUnsuitab
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.limits import Throttle
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore.division.places import PairPlace, PlacesTask, places_of
-from logkeep_engine.restore.division.task import DividedTask, PairAttempt
+from logkeep_engine.restore.sending.division.places import PairPlace, PlacesTask, places_of
+from logkeep_engine.restore.sending.division.task import DividedTask, PairAttempt
 from logkeep_engine.storage import open_uri
 from tests import examples
 from tests.cluster.kafka import KafkaBroker
@@ -74,7 +74,7 @@ def source(
 def make_batches(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Divided records go in batches of so many bytes: it takes few records to have many batches."""
     for name in ("_LEAST_BYTES", "_MOST_BYTES"):
-        monkeypatch.setattr(f"logkeep_engine.restore.division.stream.{name}", size)
+        monkeypatch.setattr(f"logkeep_engine.restore.sending.division.stream.{name}", size)
 
 
 def spec(kafka: KafkaBroker | KafkaCluster, root: Path, partitions: int, **more: Any) -> dict[str, Any]:
@@ -332,7 +332,7 @@ class TestCrashes:
             seen.append(task)
             return await places_of(client, task, throttle)
 
-        monkeypatch.setattr("logkeep_engine.restore.division.task.places_of", noted)
+        monkeypatch.setattr("logkeep_engine.restore.sending.division.task.places_of", noted)
         bring_back(spec(kafka, tmp_path, 4), runner=Repeated())
         assert sorted(item.target.partition for item in seen) == [0, 1, 2, 3]
         assert all(len(item.wanted) == 3 for item in seen)

@@ -13,7 +13,7 @@ from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_restore
 from logkeep_engine.errors import RestoreUnfinished, TargetChanged
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore.run import restore
+from logkeep_engine.restore.run.entry import restore
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.process import wait_until
 from tests.data.topics import create_topic, delete_topics, produce, random_records

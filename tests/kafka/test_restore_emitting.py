@@ -13,8 +13,8 @@ from logkeep_engine.contract.run import Progress, RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_restore
 from logkeep_engine.errors import SpecError, TopicsNotEmitted
 from logkeep_engine.report import ConfigMapChanges, Reporter
-from logkeep_engine.restore import emitting
-from logkeep_engine.restore.run import restore
+from logkeep_engine.restore.run.entry import restore
+from logkeep_engine.restore.topics import kafka_topics as emitting
 from tests.cluster.kafka import KafkaBroker
 from tests.command import logkeep
 from tests.data.topics import create_topic, produce, topic_names

@@ -27,7 +27,7 @@ from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record as BatchRecord
 from logkeep_engine.log.records import encode
-from logkeep_engine.restore import run as restore_run
+from logkeep_engine.restore.run import restoring as restore_run
 from logkeep_engine.storage import open_uri
 from tests.cluster import tools
 from tests.cluster.kafka import STEADY, Brokers, KafkaBroker

@@ -15,7 +15,7 @@ from logkeep_engine.kafka.encoding import Call, pack_uvarint
 from logkeep_engine.kafka.transactions import PaddingTransactions, TransactionAnswer
 from logkeep_engine.kafka.trouble import BrokerTrouble
 from logkeep_engine.log.batch import walk
-from logkeep_engine.restore import same_attempt
+from logkeep_engine.restore.sending import same_attempt
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import NO_RETENTION, create_topic, produce
 from tests.kafka.backing_up import Topics

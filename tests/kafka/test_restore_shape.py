@@ -12,7 +12,7 @@ import yaml
 from logkeep_engine.errors import ArchiveDamaged, Refused, SpecError, TargetUnsuitable, TopicExists
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.restore.attempt import RestoreTask
+from logkeep_engine.restore.sending.attempt import RestoreTask
 from tests.cluster.kafka import KafkaBroker
 from tests.command import logkeep
 from tests.data.topics import Record, commit_positions, create_topic, produce, topic_names

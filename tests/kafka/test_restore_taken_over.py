@@ -9,8 +9,10 @@ import pytest
 
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import RestoreBusy
-from logkeep_engine.restore import alive, fence, resuming, taking_over
-from logkeep_engine.restore.state import RestoreState
+from logkeep_engine.restore.claim import alive, fence
+from logkeep_engine.restore.claim import takeover as taking_over
+from logkeep_engine.restore.model.state import RestoreState
+from logkeep_engine.restore.planning import resuming
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import create_topic, produce
 from tests.kafka.restores import (

@@ -13,8 +13,8 @@ from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.contract.spec import parse_restore
 from logkeep_engine.errors import BrokerUnavailable, PositionsDiffer, SpecError
 from logkeep_engine.kafka.groups import GroupAdmin, GroupPosition, NotSet
-from logkeep_engine.restore.group_changes import ChangeLog
-from logkeep_engine.restore.group_commands import open_groups
+from logkeep_engine.restore.positions.changes import ChangeLog
+from logkeep_engine.restore.run.group_commands import open_groups
 from tests.cluster.kafka import KafkaBroker
 from tests.command import logkeep
 from tests.data.topics import create_topic, delete_topics, topic_names
@@ -115,7 +115,7 @@ class TestEarlierPositions:
             raise RuntimeError("power cut")
 
         with monkeypatch.context() as patch:
-            patch.setattr("logkeep_engine.restore.run.restore_cluster_state", power_cut)
+            patch.setattr("logkeep_engine.restore.run.restoring.restore_cluster_state", power_cut)
             with pytest.raises(RuntimeError, match="power cut"):
                 bring_back(spec)
         assert positions(kafka, unique) != {}

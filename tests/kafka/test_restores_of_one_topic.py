@@ -12,8 +12,8 @@ import pytest
 
 from logkeep_engine.contract.spec import parse_restore
 from logkeep_engine.errors import TargetUnsuitable
-from logkeep_engine.restore.held_topics import ReleaseOutcome, release
-from logkeep_engine.restore.opening import open_run
+from logkeep_engine.restore.run.opening import open_run
+from logkeep_engine.restore.run.releasing import ReleaseOutcome, release
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import NO_RETENTION, create_topic
 from tests.kafka.raw import eventually
@@ -48,7 +48,7 @@ def test_the_second_is_refused_until_the_first_is_released(
     assert bring_back(second, "restore-2").warnings == ()
     there = len(committed(kafka, copy))
     now = time.time  # the time of the first is over in an hour
-    monkeypatch.setattr("logkeep_engine.restore.held_topics.time.time", lambda: now() + 7200)
+    monkeypatch.setattr("logkeep_engine.restore.run.releasing.time.time", lambda: now() + 7200)
     with open_run(parse_restore(first), "restore-1", os.environ) as context:
         assert [item.outcome for item in release(context, in_time=True)] == [ReleaseOutcome.NOT_HELD]
     assert topic_settings(kafka, copy) == HELD
@@ -93,7 +93,7 @@ def begin_and_die(spec: Mapping[str, Any], run_id: str, at: str, monkeypatch: py
             bring_back(spec, run_id)
 
 
-BEFORE_ITS_NOTE = "logkeep_engine.restore.run.hold_existing"
+BEFORE_ITS_NOTE = "logkeep_engine.restore.run.restoring.hold_existing"
 BEHIND_ITS_NOTE = "logkeep_engine.kafka.control.ControlPlane.alter_topic_configs"
 
 
@@ -104,7 +104,7 @@ def test_the_second_is_refused_while_a_release_of_the_first_is_not_at_its_end(
     spec = {**spec_of(kafka, root, "Hold"), "ifTopicExists": "Append"}
     bring_back(spec)
     with monkeypatch.context() as patch, open_run(parse_restore(spec), "restore-1", os.environ) as context:
-        patch.setattr("logkeep_engine.restore.held_topics.note_released", killed)
+        patch.setattr("logkeep_engine.restore.run.releasing.note_released", killed)
         with pytest.raises(KeyboardInterrupt):
             release(context)
     assert topic_settings(kafka, copy) == {"retention.ms": str(2 * DAY)}

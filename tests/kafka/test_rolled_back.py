@@ -25,7 +25,7 @@ from logkeep_engine.contract.names import ENV_SIGNING_DIR, ExitCode
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_backup, parse_restore
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore.run import run_restore
+from logkeep_engine.restore.run.entry import run_restore
 from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import KafkaBroker
 from tests.command import logkeep

@@ -21,8 +21,8 @@ from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.groups import SHARE_OFF, STAYS, GroupAdmin, GroupPosition
 from logkeep_engine.kafka.resource_configs import GROUP, ResourceConfig
 from logkeep_engine.kafka.share_groups import DELETE
-from logkeep_engine.restore.group_commands import Changed, open_groups
-from logkeep_engine.restore.group_moves import PositionOutcome
+from logkeep_engine.restore.positions.moves import PositionOutcome
+from logkeep_engine.restore.run.group_commands import Changed, open_groups
 from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import STEADY, KafkaBroker
 from tests.cluster.process import wait_until

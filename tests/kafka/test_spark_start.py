@@ -106,7 +106,9 @@ def test_a_worker_finds_the_engine_imported(spark_context: SparkContext, monkeyp
     monkeypatch.setitem(spark_context.environment, "LOGKEEP_TEST", "a worker of its own")
     # Nothing of this function's own makes the worker import the engine.
     found = spark_context.parallelize([0], 1).map(lambda _: sorted(__import__("sys").modules)).collect()[0]
-    assert {"logkeep_engine.backup.task", "logkeep_engine.restore.task", "logkeep_engine.spark.runner"} <= set(found)
+    assert {"logkeep_engine.backup.task", "logkeep_engine.restore.sending.task", "logkeep_engine.spark.runner"} <= set(
+        found
+    )
     assert "botocore.session" not in found, "nobody said that it is needed"
 
 

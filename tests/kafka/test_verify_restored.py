@@ -22,8 +22,7 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record as LogRecord
 from logkeep_engine.log.records import decode, encode
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore.run import restore
-from logkeep_engine.restore.verification.again import verify_again
+from logkeep_engine.restore.run.entry import restore, verify_again
 from logkeep_engine.spark.runner import SparkRunner
 from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import KafkaBroker

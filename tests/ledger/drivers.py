@@ -25,13 +25,13 @@ from logkeep_engine.archive.catalog.writer import Timing
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_backup, parse_restore
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore import alive
+from logkeep_engine.restore.claim import alive
 from tests.runners import Context, Job, Runner
 
 TASKS_AT_ONCE = 2
 _TIMING = Timing(heartbeat=0.2, watch=1.0, poll=0.1)
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["logkeep_engine.backup.run", "logkeep_engine.restore.run", __name__])
+_processes.set_forkserver_preload(["logkeep_engine.backup.run", "logkeep_engine.restore.run.entry", __name__])
 
 
 class Driver:
@@ -81,7 +81,7 @@ def _perform(request: RunRequest) -> RunResult:
         from logkeep_engine.backup.run import run_backup
 
         return run_backup(request, parse_backup(request.spec), SideBySide, reporter, {}, _TIMING)
-    from logkeep_engine.restore.run import run_restore
+    from logkeep_engine.restore.run.entry import run_restore
 
     return run_restore(request, parse_restore(request.spec), SideBySide, reporter, {})
 

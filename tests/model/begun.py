@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from logkeep_engine.errors import LogkeepError
-from logkeep_engine.restore.offset_map import FoundOffset, OffsetPlace
+from logkeep_engine.restore.model.offset_map import FoundOffset, OffsetPlace
 from tests.model.asking import Asked, Fault
 from tests.model.refusals import Refused, allowed
 from tests.model.restoring import Given, Row, brought, offset_maps, started

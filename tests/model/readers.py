@@ -17,8 +17,8 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.errors import LogkeepError
-from logkeep_engine.restore.planner import RestorePlanner
-from logkeep_engine.restore.point import plan_point
+from logkeep_engine.restore.model.point import plan_point
+from logkeep_engine.restore.planning.planner import RestorePlanner
 from logkeep_engine.storage import Storage
 from tests.model.asking import Asked, Fault
 from tests.model.begun import begin, begun_again

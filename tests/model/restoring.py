@@ -13,16 +13,16 @@ from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log.batch import parse_header
 from logkeep_engine.log.records import decode
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore import side_by_side
-from logkeep_engine.restore.context import Planned, RestoreContext
-from logkeep_engine.restore.offset_lookup import OffsetFinder, open_offset_map
-from logkeep_engine.restore.partitions import explained
-from logkeep_engine.restore.plan import RestorePlan
-from logkeep_engine.restore.planner import RestorePlanner
-from logkeep_engine.restore.state import RestoreState
-from logkeep_engine.restore.task import restore_partitions, stream_of
+from logkeep_engine.restore.model.context import Planned, RestoreContext
+from logkeep_engine.restore.model.plan import RestorePlan
+from logkeep_engine.restore.model.state import RestoreState
+from logkeep_engine.restore.planning.planner import RestorePlanner
+from logkeep_engine.restore.positions.offset_lookup import OffsetFinder, open_offset_map
+from logkeep_engine.restore.sending import side_by_side
+from logkeep_engine.restore.sending.partitions import explained
+from logkeep_engine.restore.sending.task import restore_partitions, stream_of
+from logkeep_engine.restore.sending.work import restore_task, with_task
 from logkeep_engine.restore.verification.expected import expected_records
-from logkeep_engine.restore.work import restore_task, with_task
 from logkeep_engine.storage import Storage
 from tests.model.asking import Asked
 from tests.model.reference import Key

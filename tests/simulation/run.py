@@ -37,9 +37,9 @@ from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import OnDataLoss, OnDivergence, parse_backup, parse_restore
 from logkeep_engine.kafka.connection import Limits
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore import count
-from logkeep_engine.restore.landed import TargetPartition
-from logkeep_engine.restore.run import run_restore
+from logkeep_engine.restore.run.entry import run_restore
+from logkeep_engine.restore.sending import count
+from logkeep_engine.restore.sending.landed import TargetPartition
 from logkeep_engine.storage import LocalStorage, Storage
 from tests.simulation.cluster import SimulatedCluster, Topic, World
 from tests.simulation.history import History

@@ -11,13 +11,13 @@ from unittest.mock import patch
 import pytest
 
 from logkeep_engine.errors import BrokerUnavailable, TargetChanged, TopicGone
-from logkeep_engine.restore import count
+from logkeep_engine.restore.sending import count
 from tests.kafka.restores import back_up, bring_back
 from tests.simulation.cluster import SimulatedCluster, World
 from tests.simulation.partition_log import batch
 
-LOST = "logkeep_engine.restore.count.lost"
-FINISH = "logkeep_engine.restore.targets.CreatedTopics.finish"
+LOST = "logkeep_engine.restore.sending.count.lost"
+FINISH = "logkeep_engine.restore.topics.targets.CreatedTopics.finish"
 ARCHIVED = [b"archived-%d" % number for number in range(5)]
 
 

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from logkeep_engine.restore import count
+from logkeep_engine.restore.sending import count
 from tests.kafka.restores import back_up, bring_back
 from tests.simulation.cluster import SimulatedCluster, World
 from tests.simulation.partition_log import batch
@@ -45,7 +45,7 @@ def test_records_that_an_election_takes_between_the_two_questions_are_sent_again
             target.do(elect_a_replica_without_records)
         return ask(*args)
 
-    with patch("logkeep_engine.restore.count._ask", asked):
+    with patch("logkeep_engine.restore.sending.count._ask", asked):
         result = bring_back({"cluster": {"bootstrapServers": target.bootstrap}, "source": {"storage": storage}})
 
     assert result.records == 5

@@ -15,7 +15,7 @@ from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
-    from logkeep_engine.restore.selection import Choice
+    from logkeep_engine.restore.model.selection import Choice
 
 
 def emit_topics(file: str, out: str, cluster: str | None, version: StrimziVersion | None) -> None:
@@ -24,7 +24,7 @@ def emit_topics(file: str, out: str, cluster: str | None, version: StrimziVersio
     SpecError, and what the archive raises.
     """
     from logkeep_engine.cli.documents import read_document
-    from logkeep_engine.restore.emitting import as_yaml
+    from logkeep_engine.restore.topics.kafka_topics import as_yaml
 
     spec = parse_restore(read_document(file, RESTORE)["spec"])
     strimzi, said = spec.cluster.strimzi, spec.emit_options
@@ -48,8 +48,8 @@ def emit_topics(file: str, out: str, cluster: str | None, version: StrimziVersio
 
 
 def _chosen(spec: KafkaRestoreSpec) -> tuple[Choice, ...]:
-    from logkeep_engine.restore import point
-    from logkeep_engine.restore.state import archive_to_restore
+    from logkeep_engine.restore.model import point
+    from logkeep_engine.restore.model.state import archive_to_restore
 
     archive = archive_to_restore(spec, os.environ)
     point.refuse_future(spec.point)
@@ -64,8 +64,8 @@ def kafka_topics(
 ) -> Iterator[dict[str, Any]]:
     """A KafkaTopic for each topic, with the partitions, the replicas and the configuration that it has when it is
     restored. Pure."""
-    from logkeep_engine.restore.emitting import kafka_topic
-    from logkeep_engine.restore.topics import ending_configs, replicas_of
+    from logkeep_engine.restore.model.topics import ending_configs, replicas_of
+    from logkeep_engine.restore.topics.kafka_topics import kafka_topic
 
     for choice in choices:
         replicas = replicas_of(choice.source, spec.topics.replication_factor)

@@ -26,8 +26,8 @@ from logkeep_engine.contract.spec import GroupRestore, RestoreGroups, parse_rest
 from logkeep_engine.contract.values import so_many
 
 if TYPE_CHECKING:
-    from logkeep_engine.restore.group_commands import Changed, RestoredGroups
-    from logkeep_engine.restore.group_preview import PreviewedPosition
+    from logkeep_engine.restore.positions.preview import PreviewedPosition
+    from logkeep_engine.restore.run.group_commands import Changed, RestoredGroups
 
 _groups = typer.Typer(
     name="groups",
@@ -89,7 +89,7 @@ def plan(
     """Show where consumer groups stood, before which record, and where they would stand after the restore. Nothing is
     changed.
     """
-    from logkeep_engine.restore.group_commands import at_point
+    from logkeep_engine.restore.run.group_commands import at_point
 
     with errors(debug), _opened(file, run_id) as (spec, run):
         found = run.preview(choice.wanted(spec), records=records)
@@ -136,7 +136,7 @@ def rollback(
 def _opened(file: str, run_id: str | None) -> Iterator[tuple[Mapping[str, Any], RestoredGroups]]:
     """The spec in the file, and the groups of the run."""
     from logkeep_engine.cli.documents import read_document
-    from logkeep_engine.restore.group_commands import open_groups
+    from logkeep_engine.restore.run.group_commands import open_groups
 
     spec = read_document(file, RESTORE)["spec"]
     with open_groups(parse_restore(spec), run_id, os.environ) as run:
@@ -145,7 +145,7 @@ def _opened(file: str, run_id: str | None) -> Iterator[tuple[Mapping[str, Any], 
 
 def _print_preview(found: list[PreviewedPosition], where: str, *, records: bool) -> None:
     from logkeep_engine.cli.log.times import moment
-    from logkeep_engine.restore.group_preview import shown_key
+    from logkeep_engine.restore.positions.preview import shown_key
 
     shown = table("group", "topic", "partition", "source", *(("record", "time", "key") if records else ()), "target")
     for column in ("now", "outcome"):

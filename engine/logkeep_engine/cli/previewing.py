@@ -21,8 +21,8 @@ def show_point(archive: Archive, at: str, output: Output) -> None:
     except ValueError as error:
         raise SpecError(f"--at: {error}") from error
     from logkeep_engine.archive.reading import view
-    from logkeep_engine.restore.point import taken_at
-    from logkeep_engine.restore.preview import preview, told_groups
+    from logkeep_engine.restore.model.point import taken_at
+    from logkeep_engine.restore.model.point_preview import preview, told_groups
 
     as_of, by_time = PointSpec(as_of=at), PointSpec(timestamp=at)
     seen = view.choose(archive)

@@ -15,7 +15,7 @@ from logkeep_engine.contract.names import RESTORE
 from logkeep_engine.contract.spec import parse_restore
 
 if TYPE_CHECKING:
-    from logkeep_engine.restore.held_topics import ReleasedTopic
+    from logkeep_engine.restore.run.releasing import ReleasedTopic
 
 
 def register(app: typer.Typer) -> None:
@@ -38,8 +38,8 @@ def release(
     """
     with errors(debug):
         from logkeep_engine.cli.documents import read_document
-        from logkeep_engine.restore.held_topics import release as release_topics
-        from logkeep_engine.restore.opening import open_run
+        from logkeep_engine.restore.run.opening import open_run
+        from logkeep_engine.restore.run.releasing import release as release_topics
 
         spec = parse_restore(read_document(file, RESTORE)["spec"])
         with open_run(spec, run_id, os.environ) as run:

@@ -120,7 +120,7 @@ def _read(
     typed = parse_backup(spec) if kind == BACKUP else parse_restore(spec)
     check_spec(typed, in_pods=False)
     if not isinstance(typed, KafkaBackupSpec):
-        from logkeep_engine.restore.state import archive_place
+        from logkeep_engine.restore.model.state import archive_place
 
         archive_place(typed)
     metadata, owner = document.get("metadata") or {}, owner_in(document)
@@ -155,8 +155,7 @@ def _run(
         result = run_backup(request, planned_for(spark.master, spec), session.runner, reporter, os.environ)
         return with_clear_text_warnings(result, spec)
     with paused():
-        from logkeep_engine.restore.run import restore
-        from logkeep_engine.restore.verification.again import verify_again
+        from logkeep_engine.restore.run.entry import restore, verify_again
 
     perform = verify_again if only_verify else restore
     result = perform(request, planned_for(spark.master, spec), session.runner, reporter, os.environ)
@@ -191,7 +190,7 @@ def _print_result(result: RunResult, output: Output, spec: KafkaBackupSpec | Kaf
 
 def _say_how_to_release(result: RunResult, spec: KafkaRestoreSpec) -> None:
     """Say when held topics are to be released, and how: a command does not wait for that as the operator does."""
-    from logkeep_engine.restore.held_topics import held_until
+    from logkeep_engine.restore.topics.held_topics import held_until
 
     until = held_until(spec, result)
     if result.held_topics is not None and until is not None:

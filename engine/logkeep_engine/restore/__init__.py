@@ -1,1 +1,1 @@
-"""Restore: plan (pure) → check → create topics → tasks (one target partition each) → the source's configuration."""
+"""Restores: rooms from the runs down to the streams of batches. ARCHITECTURE.md says what is in which."""

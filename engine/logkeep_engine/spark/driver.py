@@ -119,7 +119,7 @@ def _import_for(spec: KafkaBackupSpec | KafkaRestoreSpec) -> None:
         if isinstance(spec, KafkaBackupSpec):
             import logkeep_engine.backup.run
         else:
-            import logkeep_engine.restore.run  # noqa: F401
+            import logkeep_engine.restore.run.entry  # noqa: F401
         if uses_s3(spec):
             daemon.import_s3()
 
@@ -137,10 +137,10 @@ def _run(
 
         return run_backup(request, planned_for(master, spec), runner, reporter, os.environ, expect=expect)
     if request.release:
-        from logkeep_engine.restore.releasing import run_release
+        from logkeep_engine.restore.run.releasing import run_release
 
         return run_release(request, spec, reporter, os.environ)
-    from logkeep_engine.restore.run import run_restore
+    from logkeep_engine.restore.run.entry import run_restore
 
     return run_restore(request, planned_for(master, spec), runner, reporter, os.environ, expect)
 

@@ -23,7 +23,7 @@ from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore import point as points
+from logkeep_engine.restore.model import point as points
 from logkeep_engine.storage import Storage
 from logkeep_engine.tasks import TaskRunner
 from tests.runners import HereRunner

@@ -47,9 +47,9 @@ from logkeep_engine.contract.spec import SegmentSpec
 from logkeep_engine.errors import SpecError, StorageUnavailable
 from logkeep_engine.log import compaction
 from logkeep_engine.log.consumed import LogRecord
-from logkeep_engine.restore import point as points
-from logkeep_engine.restore.clip import Clip
-from logkeep_engine.restore.plan import PointPlan
+from logkeep_engine.restore.model import point as points
+from logkeep_engine.restore.model.plan import PointPlan
+from logkeep_engine.restore.streams.clip import Clip
 from logkeep_engine.storage import LocalStorage
 from logkeep_engine.storage.local import _LocalWriter
 from logkeep_engine.tasks import TaskRunner

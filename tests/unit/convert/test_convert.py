@@ -40,7 +40,7 @@ from logkeep_engine.formats.records_names import read_partition_index
 from logkeep_engine.log.batch import walk
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore import point as points
+from logkeep_engine.restore.model import point as points
 from logkeep_engine.storage import LocalStorage
 from tests.runners import HereRunner
 from tests.unit.archive.build import FAST, ORDERS, TIME, Batch, archive_of, begin, chunk, write_segment

@@ -13,8 +13,8 @@ from logkeep_engine.log.packer import repacked_size
 from logkeep_engine.log.records import SMALLEST_RECORD, sealed, unpack
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.log.varints import INT64_MAX, long_varint, varint, wrap
-from logkeep_engine.restore.filter import PRODUCER_EPOCH, SEQUENCE_SPACE, Action, Outgoing, decide, unchanged
-from logkeep_engine.restore.merge import MERGED_BYTES, MERGED_UNPACKED, SMALL_BYTES, SMALL_RECORDS, packed_limit
+from logkeep_engine.restore.streams.filter import PRODUCER_EPOCH, SEQUENCE_SPACE, Action, Outgoing, decide, unchanged
+from logkeep_engine.restore.streams.merge import MERGED_BYTES, MERGED_UNPACKED, SMALL_BYTES, SMALL_RECORDS, packed_limit
 from tests.unit.restore.rebuilt_in_python import rebuilt
 
 _MAGIC = 2

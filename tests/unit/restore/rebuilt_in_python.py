@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log.batch import BatchHeader
 from logkeep_engine.log.records import Record, decode, encode
-from logkeep_engine.restore.filter import PRODUCER_EPOCH, SEQUENCE_SPACE, Outgoing, source_rows
+from logkeep_engine.restore.streams.filter import PRODUCER_EPOCH, SEQUENCE_SPACE, Outgoing, source_rows
 
 
 def rebuilt(

@@ -7,9 +7,9 @@ from itertools import accumulate
 from logkeep_engine.errors import TargetUnsuitable
 from logkeep_engine.formats.base import LogRecord, TimestampKind
 from logkeep_engine.log.codec import encode_records
-from logkeep_engine.restore.filter import PRODUCER_EPOCH, SEQUENCE_SPACE, Outgoing, source_rows
-from logkeep_engine.restore.merge import packed_limit
-from logkeep_engine.restore.records import Batching
+from logkeep_engine.restore.streams.filter import PRODUCER_EPOCH, SEQUENCE_SPACE, Outgoing, source_rows
+from logkeep_engine.restore.streams.merge import packed_limit
+from logkeep_engine.restore.streams.records import Batching
 
 
 class OldRecordStream:

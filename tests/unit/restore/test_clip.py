@@ -17,11 +17,11 @@ from logkeep_engine.log.consumed import LogRecord, PlainRecord
 from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.log.rows import as_rows
 from logkeep_engine.log.transactions import Spans
-from logkeep_engine.restore.clip import Clip
-from logkeep_engine.restore.filter import Outgoing
-from logkeep_engine.restore.merge import BatchStream
-from logkeep_engine.restore.records import Batching, RecordStream
-from logkeep_engine.restore.straddling import ArchivedPartition, straddling
+from logkeep_engine.restore.streams.clip import Clip
+from logkeep_engine.restore.streams.filter import Outgoing
+from logkeep_engine.restore.streams.merge import BatchStream
+from logkeep_engine.restore.streams.records import Batching, RecordStream
+from logkeep_engine.restore.streams.straddling import ArchivedPartition, straddling
 from logkeep_engine.storage import Storage, open_uri
 from tests import examples
 from tests.unit.archive.build import write_segment

@@ -5,7 +5,7 @@ import pytest
 from logkeep_engine.archive.catalog.cluster_state import ClusterState
 from logkeep_engine.kafka.user_requests import Acl, ScramUser
 from logkeep_engine.kafka.users import Known, SetRefused
-from logkeep_engine.restore.compared import ComparedItems, compared_acls, told_refused
+from logkeep_engine.restore.model.compared_items import ComparedItems, compared_acls, told_refused
 
 ALICE = Acl("TOPIC", "orders", "LITERAL", "User:alice", "*", "READ", "ALLOW")
 RANGE = ALICE._replace(host="10.0.0.0/8")

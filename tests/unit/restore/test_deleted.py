@@ -8,9 +8,9 @@ from typing import Any
 
 from logkeep_engine.kafka.control import Bounds
 from logkeep_engine.kafka.survey import Answers
-from logkeep_engine.restore.count import Where, told_deleted
-from logkeep_engine.restore.offset_map import PartitionSummary
-from logkeep_engine.restore.plan import NO_TASK, PartitionPlan, RestorePlan, TopicPlan
+from logkeep_engine.restore.model.offset_map import PartitionSummary
+from logkeep_engine.restore.model.plan import NO_TASK, PartitionPlan, RestorePlan, TopicPlan
+from logkeep_engine.restore.sending.count import Where, told_deleted
 
 APPENDED = TopicPlan(
     "orders", "o" * 22, "copy", False, 3, 0, 1000, (PartitionPlan(0, 1, 50), PartitionPlan(1, 2, 0)), target_id="t" * 22

@@ -10,7 +10,7 @@ import pytest
 
 from logkeep_engine.errors import BrokerUnavailable, StateAltered
 from logkeep_engine.kafka.witnesses import Fate, TopicStanding
-from logkeep_engine.restore.deleting import known_by_both
+from logkeep_engine.restore.topics.deleting import known_by_both
 
 
 class Brokers:

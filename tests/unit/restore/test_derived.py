@@ -14,10 +14,17 @@ from logkeep_engine.archive.catalog.facts import RemovedSegment, RunOutcome
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
 from logkeep_engine.contract.spec import KafkaRestoreSpec, parse_restore
 from logkeep_engine.errors import ArchiveDamaged, SegmentsRemoved, StateAltered
-from logkeep_engine.restore.context import RestoreContext
-from logkeep_engine.restore.derived import derived
-from logkeep_engine.restore.plan import NEEDS_PRODUCER_ID, NO_TASK, PartitionSurvey, PointPlan, RestorePlan, TopicPlan
-from logkeep_engine.restore.planner import RestorePlanner
+from logkeep_engine.restore.model.context import RestoreContext
+from logkeep_engine.restore.model.plan import (
+    NEEDS_PRODUCER_ID,
+    NO_TASK,
+    PartitionSurvey,
+    PointPlan,
+    RestorePlan,
+    TopicPlan,
+)
+from logkeep_engine.restore.planning.derived import derived
+from logkeep_engine.restore.planning.planner import RestorePlanner
 from logkeep_engine.storage import LocalStorage
 from tests.unit.archive.build import CLUSTER, ORDERS, archive_of, begin, chunk
 

@@ -18,19 +18,19 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.divider import target_of_record
 from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.log.transactions import Spans
-from logkeep_engine.restore.attempt import RestoreTask
-from logkeep_engine.restore.count import lost, written
-from logkeep_engine.restore.division import stream as division_stream
-from logkeep_engine.restore.division.step import MOST_PAIRS, refuse_many_pairs
-from logkeep_engine.restore.division.stream import DividedStream, most_bytes
-from logkeep_engine.restore.division.summary import DividedSummary, PairSummary
-from logkeep_engine.restore.division.task import DividedTask, Pair
-from logkeep_engine.restore.filter import Outgoing
-from logkeep_engine.restore.group_moves import translate
-from logkeep_engine.restore.left_out import LeftOut
-from logkeep_engine.restore.merge import BatchStream
-from logkeep_engine.restore.plan import PartitionPlan, RestorePlan, TopicPlan
-from logkeep_engine.restore.records import Batching
+from logkeep_engine.restore.model.plan import PartitionPlan, RestorePlan, TopicPlan
+from logkeep_engine.restore.positions.moves import translate
+from logkeep_engine.restore.sending.attempt import RestoreTask
+from logkeep_engine.restore.sending.count import lost, written
+from logkeep_engine.restore.sending.division import stream as division_stream
+from logkeep_engine.restore.sending.division.step import MOST_PAIRS, refuse_many_pairs
+from logkeep_engine.restore.sending.division.stream import DividedStream, most_bytes
+from logkeep_engine.restore.sending.division.summary import DividedSummary, PairSummary
+from logkeep_engine.restore.sending.division.task import DividedTask, Pair
+from logkeep_engine.restore.streams.filter import Outgoing
+from logkeep_engine.restore.streams.left_out import LeftOut
+from logkeep_engine.restore.streams.merge import BatchStream
+from logkeep_engine.restore.streams.records import Batching
 from tests.data.murmur2 import murmur2, target_of
 from tests.examples import scaled
 from tests.unit.log.batches import NOON, marker, with_header

@@ -12,11 +12,11 @@ import pytest
 from logkeep_engine.archive.catalog.facts import Gap, Partition, Receipt, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import ArchiveDamaged
-from logkeep_engine.restore.drill.cycle import DrillCycle
-from logkeep_engine.restore.drill.remembered import OpenDrill
-from logkeep_engine.restore.drill.scope import MAX_NAME, DrillScope
-from logkeep_engine.restore.same import Extent, Extents
-from logkeep_engine.restore.selection import Choice
+from logkeep_engine.restore.model.drill_cycle import DrillCycle
+from logkeep_engine.restore.model.drill_scope import MAX_NAME, DrillScope
+from logkeep_engine.restore.model.selection import Choice
+from logkeep_engine.restore.run.drill_topics import OpenDrill
+from logkeep_engine.restore.streams.same import Extent, Extents
 from logkeep_engine.storage.local import LocalStorage
 from tests.unit.archive.build import ORDERS, archive_of, chunk
 

@@ -18,8 +18,8 @@ from logkeep_engine.cli.emitting import kafka_topics
 from logkeep_engine.contract.emitting import StrimziVersion
 from logkeep_engine.contract.spec import KafkaRestoreSpec, parse_restore
 from logkeep_engine.errors import SpecError
-from logkeep_engine.restore.emitting import config_map_data, kafka_topic, resource_name
-from logkeep_engine.restore.selection import Choice
+from logkeep_engine.restore.model.selection import Choice
+from logkeep_engine.restore.topics.kafka_topics import config_map_data, kafka_topic, resource_name
 from tests.unit.restore.test_plan import topic
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")

@@ -12,7 +12,7 @@ from logkeep_engine.archive.catalog.facts import (
 )
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import SpecError
-from logkeep_engine.restore.exact import exact_nowhere, refuse_inexact
+from logkeep_engine.restore.model.inexact import exact_nowhere, refuse_inexact
 from tests.unit.archive.build import ORDERS, changed
 from tests.unit.archive.catalog.test_branches import KEY, archive, begun, commit
 from tests.unit.archive.catalog.test_state import entry

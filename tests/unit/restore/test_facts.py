@@ -8,9 +8,9 @@ import pytest
 
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import BrokerUnavailable
-from logkeep_engine.restore import facts
-from logkeep_engine.restore.facts import restored_before
-from logkeep_engine.restore.state import ALL_BUT_USERS, RestoreState
+from logkeep_engine.restore.model.state import ALL_BUT_USERS, RestoreState
+from logkeep_engine.restore.run import run_facts as facts
+from logkeep_engine.restore.run.run_facts import restored_before
 from logkeep_engine.storage import LocalStorage
 
 NOTED = RunResult("r1", "KafkaRestore", "Failed", 1, 1.0, 2.0, records=7)

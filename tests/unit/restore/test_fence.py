@@ -18,12 +18,12 @@ from logkeep_engine.kafka.groups import GroupPosition
 from logkeep_engine.kafka.positions import FetchedPosition
 from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.kafka.user_requests import Acl, Quota
-from logkeep_engine.restore import alive, fence
-from logkeep_engine.restore.alive import note_of
-from logkeep_engine.restore.fence import ClockReading, RunFence, TaskFence
-from logkeep_engine.restore.filter import Outgoing
-from logkeep_engine.restore.state import RestoreState
-from logkeep_engine.restore.taking_over import RunClaim
+from logkeep_engine.restore.claim import alive, fence
+from logkeep_engine.restore.claim.alive import note_of
+from logkeep_engine.restore.claim.fence import ClockReading, RunFence, TaskFence
+from logkeep_engine.restore.claim.takeover import RunClaim
+from logkeep_engine.restore.model.state import RestoreState
+from logkeep_engine.restore.streams.filter import Outgoing
 from logkeep_engine.storage import LocalStorage
 
 TAKEN = "Run second has taken over run first, whose driver has not shown for a while that it is still running"

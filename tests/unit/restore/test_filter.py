@@ -12,7 +12,7 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans
-from logkeep_engine.restore.filter import (
+from logkeep_engine.restore.streams.filter import (
     SEQUENCE_SPACE,
     Action,
     Outgoing,

@@ -11,8 +11,8 @@ import pytest
 from logkeep_engine.contract.run import Progress, RunResult
 from logkeep_engine.contract.stored import DocumentRefused
 from logkeep_engine.errors import LogkeepError
-from logkeep_engine.restore.offset_map import read_offset_map, read_summary
-from logkeep_engine.restore.plan import RestorePlan
+from logkeep_engine.restore.model.offset_map import read_offset_map, read_summary
+from logkeep_engine.restore.model.plan import RestorePlan
 from tests.unit.archive.catalog.test_forged_values import VALUES, dumped, forged, spots
 from tests.unit.restore import test_plan
 

@@ -6,8 +6,8 @@ import pytest
 
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 from logkeep_engine.kafka.groups import GroupPosition
-from logkeep_engine.restore.group_changes import OF_RESTORE, ChangeLog, PositionChange, copy_changes
-from logkeep_engine.restore.state import RestoreState
+from logkeep_engine.restore.model.state import RestoreState
+from logkeep_engine.restore.positions.changes import OF_RESTORE, ChangeLog, PositionChange, copy_changes
 from logkeep_engine.storage import open_uri
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from logkeep_engine.contract.spec import RestoreGroups
 from logkeep_engine.errors import RestoreBusy, SpecError
-from logkeep_engine.restore.alive import AliveNote
-from logkeep_engine.restore.group_commands import RestoredGroups
-from logkeep_engine.restore.state import RestoreState
-from logkeep_engine.restore.taking_over import FILE
+from logkeep_engine.restore.claim.alive import AliveNote
+from logkeep_engine.restore.claim.takeover import FILE
+from logkeep_engine.restore.model.state import RestoreState
+from logkeep_engine.restore.run.group_commands import RestoredGroups
 from logkeep_engine.storage import LocalStorage
 
 
@@ -26,7 +26,7 @@ def test_a_rollback_waits_for_the_end_of_the_run_and_of_the_one_in_its_place(
         state.storage.put(state.file(FILE), json.dumps({"format": 1, "by": "second"}).encode())
     note = AliveNote(state.of_run(goes_on))
     note.write(ended=False)
-    monkeypatch.setattr("logkeep_engine.restore.alive.time.sleep", lambda _: note.write(ended=False))
+    monkeypatch.setattr("logkeep_engine.restore.claim.alive.time.sleep", lambda _: note.write(ended=False))
     context: Any = SimpleNamespace(run_id="first", state=state, cluster_id="cluster")
     run = RestoredGroups(context, begun=True)
     with pytest.raises(RestoreBusy, match=f"Run {goes_on} has begun this restore, and its driver is still running"):
@@ -34,6 +34,6 @@ def test_a_rollback_waits_for_the_end_of_the_run_and_of_the_one_in_its_place(
     note.write(ended=True)
     with pytest.raises(SpecError, match="there is no run first of this restore"):
         run.rollback(RestoreGroups())
-    monkeypatch.setattr("logkeep_engine.restore.stored_plan.stored_plan", lambda state: object())
+    monkeypatch.setattr("logkeep_engine.restore.claim.stored_plan.stored_plan", lambda state: object())
     with pytest.raises(SpecError, match="has changed no position"):
         run.rollback(RestoreGroups())

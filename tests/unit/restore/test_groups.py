@@ -10,11 +10,12 @@ from logkeep_engine.archive.catalog.facts import GroupEntry
 from logkeep_engine.contract.spec import ConsumerGroups
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.groups import SHARE_OFF, GroupPositions
-from logkeep_engine.restore import group_moves, group_report
-from logkeep_engine.restore.group_moves import Move, Moved, PositionOutcome
-from logkeep_engine.restore.groups import check_groups
-from logkeep_engine.restore.offset_map import OffsetMap, OffsetPlace, PartitionSummary
-from logkeep_engine.restore.plan import NO_TASK, PartitionPlan, TopicPlan
+from logkeep_engine.restore.model.offset_map import OffsetMap, OffsetPlace, PartitionSummary
+from logkeep_engine.restore.model.plan import NO_TASK, PartitionPlan, TopicPlan
+from logkeep_engine.restore.positions import moves as group_moves
+from logkeep_engine.restore.positions import report as group_report
+from logkeep_engine.restore.positions.groups import check_groups
+from logkeep_engine.restore.positions.moves import Move, Moved, PositionOutcome
 
 TOPIC_ID = f"{1:022d}"
 TOPIC = TopicPlan(

@@ -17,14 +17,15 @@ from logkeep_engine.contract.run import HeldTopics, RunRequest, RunResult
 from logkeep_engine.contract.spec import KafkaRestoreSpec, parse_restore
 from logkeep_engine.errors import ArchiveDamaged, BrokerUnavailable, Refused, RestoreBusy, SpecError, StateAltered
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore import held_topics, releasing
-from logkeep_engine.restore.alive import AliveNote
-from logkeep_engine.restore.context import Planned, RestoreContext
-from logkeep_engine.restore.held_topics import ReleaseOutcome, hold_existing, release, told_held
-from logkeep_engine.restore.plan import PartitionPlan, RestorePlan, TopicPlan
-from logkeep_engine.restore.planner import RestorePlanner
-from logkeep_engine.restore.releasing import run_release
-from logkeep_engine.restore.state import HELD_NOTE, RESULT, RestoreState
+from logkeep_engine.restore.claim.alive import AliveNote
+from logkeep_engine.restore.model.context import Planned, RestoreContext
+from logkeep_engine.restore.model.plan import PartitionPlan, RestorePlan, TopicPlan
+from logkeep_engine.restore.model.state import HELD_NOTE, RESULT, RestoreState
+from logkeep_engine.restore.planning.planner import RestorePlanner
+from logkeep_engine.restore.run import releasing
+from logkeep_engine.restore.run.releasing import ReleaseOutcome, release, run_release
+from logkeep_engine.restore.topics import held_topics
+from logkeep_engine.restore.topics.held_topics import hold_existing, told_held
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import CLUSTER, ORDERS, archive_of, chunk
 
@@ -75,6 +76,7 @@ def brokers_answer_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return {}, sorted(wanted) if control.late else []
 
     monkeypatch.setattr(held_topics, "applied_topic_configs", applied)
+    monkeypatch.setattr(releasing, "applied_topic_configs", applied)
 
 
 def spec(**topics: Any) -> KafkaRestoreSpec:
@@ -328,14 +330,14 @@ def test_only_a_restore_that_holds_and_has_succeeded_is_released(
     other = replace(context, run_id="other", state=context.state.of_run("other"))
     with pytest.raises(SpecError, match=r"there is no run other of this restore: .*plan\.json is missing"):
         release(other)
-    monkeypatch.setattr("logkeep_engine.restore.stored_plan.stored_plan", lambda state: object())
+    monkeypatch.setattr("logkeep_engine.restore.claim.stored_plan.stored_plan", lambda state: object())
     with pytest.raises(SpecError, match="run other has not succeeded: its topics may lack records"):
         release(other)
     with pytest.raises(SpecError):
         release(replace(context, run_id="a/b", state=context.state.of_run("a/b")))
     note = AliveNote(context.state)
     note.write(ended=False)
-    monkeypatch.setattr("logkeep_engine.restore.alive.time.sleep", lambda _: note.write(ended=False))
+    monkeypatch.setattr("logkeep_engine.restore.claim.alive.time.sleep", lambda _: note.write(ended=False))
     with pytest.raises(RestoreBusy):
         release(context)
     assert control.changes == []
@@ -345,7 +347,7 @@ def test_a_default_of_the_source_that_cannot_be_read_is_not_guessed(
     held: tuple[Control, RestoreContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     control, context = held
-    monkeypatch.setattr(held_topics, "source_defaults", lambda *_: ({}, ["it is damaged"]))
+    monkeypatch.setattr(releasing, "source_defaults", lambda *_: ({}, ["it is damaged"]))
     with pytest.raises(SpecError, match="topic copy has no retention of its own, and it is damaged"):
         release(context)
     assert control.changes == []
@@ -366,13 +368,13 @@ def test_topics_are_held_until_their_time_is_over(
     context.state.storage.put(context.state.file(RESULT), done.to_json().encode())
     context = replace(context, spec=spec(holdFor="1h"))
     until = (earlier_end or 2.0) + 3600
-    monkeypatch.setattr("logkeep_engine.restore.held_topics.time.time", lambda: until - 1)
+    monkeypatch.setattr("logkeep_engine.restore.run.releasing.time.time", lambda: until - 1)
     with pytest.raises(Refused, match=r"run restore-1 holds its topics until 1970-01-01T01:.*nothing was released"):
         release(context, in_time=True)
     with pytest.raises(SpecError, match=r"spec\.topics\.holdFor: without it topics are held until somebody"):
         release(replace(context, spec=spec()), in_time=True)
     assert control.changes == []
-    monkeypatch.setattr("logkeep_engine.restore.held_topics.time.time", lambda: until)
+    monkeypatch.setattr("logkeep_engine.restore.run.releasing.time.time", lambda: until)
     assert [item.outcome for item in release(context, in_time=True)] == [ReleaseOutcome.RELEASED] * 2
 
 

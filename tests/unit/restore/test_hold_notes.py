@@ -10,11 +10,11 @@ import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.errors import ArchiveDamaged, TargetUnsuitable
-from logkeep_engine.restore.context import RestoreContext
-from logkeep_engine.restore.hold_notes import note_held, note_released, refuse_held_by_others
-from logkeep_engine.restore.plan import RestorePlan, TopicPlan
-from logkeep_engine.restore.state import COUNTED, HELD_NOTE, PLAN
-from logkeep_engine.restore.topics import ExistingTopic
+from logkeep_engine.restore.model.context import RestoreContext
+from logkeep_engine.restore.model.plan import RestorePlan, TopicPlan
+from logkeep_engine.restore.model.state import COUNTED, HELD_NOTE, PLAN
+from logkeep_engine.restore.model.topics import ExistingTopic
+from logkeep_engine.restore.topics.hold_notes import note_held, note_released, refuse_held_by_others
 from logkeep_engine.storage import open_uri
 from tests.unit.archive.build import archive_of, chunk
 from tests.unit.restore.test_held_topics import CREATED, HELD, THERE, Control, context_of, planned_of, spec, succeeded

@@ -11,12 +11,12 @@ import pytest
 from logkeep_engine.archive.catalog.facts import Coverage, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import StateAltered
-from logkeep_engine.restore.context import Planned
-from logkeep_engine.restore.groups import opener
-from logkeep_engine.restore.holding import lacking, refuse_other_maps
-from logkeep_engine.restore.offset_map import OffsetMapBuilder, PartitionSummary
-from logkeep_engine.restore.plan import PartitionPlan, RestorePlan, TopicPlan
-from logkeep_engine.restore.state import RestoreState
+from logkeep_engine.restore.model.context import Planned
+from logkeep_engine.restore.model.offset_map import OffsetMapBuilder, PartitionSummary
+from logkeep_engine.restore.model.plan import PartitionPlan, RestorePlan, TopicPlan
+from logkeep_engine.restore.model.state import RestoreState
+from logkeep_engine.restore.positions.groups import opener
+from logkeep_engine.restore.sending.evidence import lacking, refuse_other_maps
 from logkeep_engine.storage import LocalStorage
 from tests.unit.restore.test_plan import entry
 

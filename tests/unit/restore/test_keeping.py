@@ -17,7 +17,10 @@ from logkeep_engine.archive.catalog.packed import SegmentTable
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.restored_topics import RestoreTopics, TopicConfigs, TopicRetention
 from logkeep_engine.errors import TargetUnsuitable
-from logkeep_engine.restore.keeping import (
+from logkeep_engine.restore.model.plan import PointPlan
+from logkeep_engine.restore.model.selection import Choice
+from logkeep_engine.restore.model.topics import ExistingTopic
+from logkeep_engine.restore.topics.retention import (
     Going,
     RestoredTopic,
     RestoredTopics,
@@ -28,9 +31,6 @@ from logkeep_engine.restore.keeping import (
     source_defaults,
     told_defaults,
 )
-from logkeep_engine.restore.plan import PointPlan
-from logkeep_engine.restore.selection import Choice
-from logkeep_engine.restore.topics import ExistingTopic
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, TIME, archive_of, begin, changed, chunk
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from logkeep_engine.errors import TargetUnsuitable
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.consumed import PlainRecord
-from logkeep_engine.restore.filter import Outgoing
-from logkeep_engine.restore.records import Batching, RecordStream
+from logkeep_engine.restore.streams.filter import Outgoing
+from logkeep_engine.restore.streams.records import Batching, RecordStream
 from tests.examples import scaled
 from tests.unit.formats.test_kernel_formats import rising
 from tests.unit.restore.records_oracle import OldRecordStream

@@ -9,8 +9,8 @@ from logkeep_engine.errors import TargetChanged
 from logkeep_engine.log.batch import parse_header
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
-from logkeep_engine.restore.filter import SEQUENCE_SPACE
-from logkeep_engine.restore.landed import Landed, LandedReader, LandedRows, Mark, TargetPartition
+from logkeep_engine.restore.sending.landed import Landed, LandedReader, LandedRows, Mark, TargetPartition
+from logkeep_engine.restore.streams.filter import SEQUENCE_SPACE
 from tests.unit.log.batches import NOON, batch, marker, of_epoch
 
 PLAIN = TargetPartition("orders", 0, producer_id=9, start=10, created=False, compacts=False)

@@ -12,7 +12,7 @@ from logkeep_engine.kafka.connection import Limits
 from logkeep_engine.kafka.fetched import Fetched
 from logkeep_engine.kafka.trouble import Patience
 from logkeep_engine.limits import UNLIMITED
-from logkeep_engine.restore.landed import Landed, Mark, TargetPartition, look
+from logkeep_engine.restore.sending.landed import Landed, Mark, TargetPartition, look
 from tests.unit.log.batches import batch
 from tests.unit.restore.test_landed import ours
 

@@ -15,8 +15,8 @@ from logkeep_engine.log.memory import unpacked_most
 from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.log.seekable import frame_bound, store_frame
 from logkeep_engine.log.transactions import Spans
-from logkeep_engine.restore.filter import Outgoing
-from logkeep_engine.restore.merge import MERGED_BYTES, MERGED_UNPACKED, SMALL_BYTES, SMALL_RECORDS, BatchStream
+from logkeep_engine.restore.streams.filter import Outgoing
+from logkeep_engine.restore.streams.merge import MERGED_BYTES, MERGED_UNPACKED, SMALL_BYTES, SMALL_RECORDS, BatchStream
 from tests.examples import scaled
 from tests.unit.log import hostile
 from tests.unit.log.batches import NOON, batch, with_header

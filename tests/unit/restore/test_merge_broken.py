@@ -6,7 +6,7 @@ import pytest
 
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log.batch import HEADER_SIZE
-from logkeep_engine.restore.filter import Outgoing
+from logkeep_engine.restore.streams.filter import Outgoing
 from tests.data.broken import corpus
 from tests.unit.restore.test_merge_kernel import by_kernel, by_python, inside, only
 

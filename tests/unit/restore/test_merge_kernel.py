@@ -15,8 +15,8 @@ from logkeep_engine.log.compression import Codec, compress
 from logkeep_engine.log.memory import unpacked_most
 from logkeep_engine.log.records import Record, decode, encode, unpack
 from logkeep_engine.log.transactions import Spans
-from logkeep_engine.restore.filter import Outgoing
-from logkeep_engine.restore.merge import SMALL_BYTES, BatchStream
+from logkeep_engine.restore.streams.filter import Outgoing
+from logkeep_engine.restore.streams.merge import SMALL_BYTES, BatchStream
 from tests.examples import scaled
 from tests.unit.log import hostile
 from tests.unit.log.batches import NOON, batch, marker, with_header

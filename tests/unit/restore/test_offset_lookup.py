@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from logkeep_engine.archive.catalog.signed_documents import opened
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, ObjectMissing
-from logkeep_engine.restore import offset_lookup
-from logkeep_engine.restore.offset_lookup import StoredOffsetMap, open_offset_map
-from logkeep_engine.restore.offset_map import OffsetMapBuilder, OffsetPlace, PartitionSummary, read_offset_map
+from logkeep_engine.restore.model.offset_map import OffsetMapBuilder, OffsetPlace, PartitionSummary, read_offset_map
+from logkeep_engine.restore.positions import offset_lookup
+from logkeep_engine.restore.positions.offset_lookup import StoredOffsetMap, open_offset_map
 from logkeep_engine.storage import Storage, open_uri
 from tests.examples import number, scaled
 
@@ -110,7 +110,7 @@ def test_a_map_that_was_altered_is_refused(storage: Storage, monkeypatch: pytest
 
 _MEASURE = """
 import sys
-from logkeep_engine.restore.offset_lookup import open_offset_map
+from logkeep_engine.restore.positions.offset_lookup import open_offset_map
 from logkeep_engine.storage import open_uri
 
 root, rows = sys.argv[1], int(sys.argv[2])

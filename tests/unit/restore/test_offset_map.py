@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
-from logkeep_engine.restore.offset_map import (
+from logkeep_engine.restore.model.offset_map import (
     HEADER_MAX_BYTES,
     OffsetMap,
     OffsetMapBuilder,

@@ -11,12 +11,12 @@ import pytest
 from logkeep_engine.errors import ArchiveDamaged, TopicExists
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.limits import UNLIMITED
-from logkeep_engine.restore import task as task_module
-from logkeep_engine.restore.attempt import RestoreTask
-from logkeep_engine.restore.filter import Outgoing
-from logkeep_engine.restore.landed import Landed
-from logkeep_engine.restore.left_out import LeftOut
-from logkeep_engine.restore.outgoing_ahead import AHEAD_BYTES, OutgoingAhead
+from logkeep_engine.restore.sending import task as task_module
+from logkeep_engine.restore.sending.attempt import RestoreTask
+from logkeep_engine.restore.sending.landed import Landed
+from logkeep_engine.restore.streams.filter import Outgoing
+from logkeep_engine.restore.streams.left_out import LeftOut
+from logkeep_engine.restore.streams.outgoing_ahead import AHEAD_BYTES, OutgoingAhead
 
 SIZE = 64 << 10
 

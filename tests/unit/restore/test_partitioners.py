@@ -17,9 +17,9 @@ from logkeep_engine.errors import StateAltered, TargetUnsuitable
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore.context import Planned, RestoreContext
-from logkeep_engine.restore.division.partitioners import refuse_other_partitioners, with_partitioners
-from logkeep_engine.restore.planner import RestorePlanner
+from logkeep_engine.restore.model.context import Planned, RestoreContext
+from logkeep_engine.restore.planning.planner import RestorePlanner
+from logkeep_engine.restore.sending.division.partitioners import refuse_other_partitioners, with_partitioners
 from logkeep_engine.storage import LocalStorage
 from tests.data.murmur2 import target_of
 from tests.kafka.restores import ThreadRunner

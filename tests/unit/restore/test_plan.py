@@ -25,8 +25,7 @@ from logkeep_engine.errors import (
 )
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.restore.clip import Clip
-from logkeep_engine.restore.plan import (
+from logkeep_engine.restore.model.plan import (
     MAX_PARTITIONS_PER_TASK,
     NEEDS_PRODUCER_ID,
     NO_TASK,
@@ -39,9 +38,8 @@ from logkeep_engine.restore.plan import (
     pack,
     spec_digest,
 )
-from logkeep_engine.restore.records import Batching
-from logkeep_engine.restore.selection import Choice, legal_topic_name, select_topics
-from logkeep_engine.restore.topics import (
+from logkeep_engine.restore.model.selection import Choice, legal_topic_name, select_topics
+from logkeep_engine.restore.model.topics import (
     BROKER_DEFAULT,
     ExistingTopic,
     TopicFacts,
@@ -57,6 +55,8 @@ from logkeep_engine.restore.topics import (
     topic_facts,
     working_configs,
 )
+from logkeep_engine.restore.streams.clip import Clip
+from logkeep_engine.restore.streams.records import Batching
 from tests.unit.archive.build import changed
 
 NOW = 1_700_000_000_000

@@ -29,9 +29,9 @@ from logkeep_engine.contract.spec import parse_restore
 from logkeep_engine.errors import BrokerUnavailable, SpecError
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
-from logkeep_engine.restore import point as points
-from logkeep_engine.restore.plan import PointPlan
-from logkeep_engine.restore.selection import Choice, with_branches
+from logkeep_engine.restore.model import point as points
+from logkeep_engine.restore.model.plan import PointPlan
+from logkeep_engine.restore.model.selection import Choice, with_branches
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import CLUSTER, FAST, ORDERS, TIME, begin, chunk, reread, write_segment
 from tests.unit.backup.compacted_topic import CompactedTopic, last_values, spec_of

@@ -27,14 +27,14 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.consumed import PlainRecord
 from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.restore.aborted_preview import preview_aborted
-from logkeep_engine.restore.attempt import RestoreTask
-from logkeep_engine.restore.clip import Clip, clipped
-from logkeep_engine.restore.filter import Outgoing
-from logkeep_engine.restore.left_out import LeftOut
-from logkeep_engine.restore.point import ends_as_of
-from logkeep_engine.restore.records import Batching
-from logkeep_engine.restore.task import stream_of
+from logkeep_engine.restore.model.point import ends_as_of
+from logkeep_engine.restore.planning.aborted_preview import preview_aborted
+from logkeep_engine.restore.sending.attempt import RestoreTask
+from logkeep_engine.restore.sending.task import stream_of
+from logkeep_engine.restore.streams.clip import Clip, clipped
+from logkeep_engine.restore.streams.filter import Outgoing
+from logkeep_engine.restore.streams.left_out import LeftOut
+from logkeep_engine.restore.streams.records import Batching
 from logkeep_engine.storage import Storage, open_uri
 from tests.examples import number
 from tests.unit.archive.build import ORDERS, write_segment

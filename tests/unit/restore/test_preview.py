@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.cli import app
-from logkeep_engine.restore.preview import preview
+from logkeep_engine.restore.model.point_preview import preview
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, TIME
 from tests.unit.restore.test_point import archive_transactions, group, point, run

@@ -14,8 +14,8 @@ from logkeep_engine.formats.base import TimestampKind
 from logkeep_engine.log.batch import check_crc, parse_header
 from logkeep_engine.log.codec import PlainRecord, decode_records
 from logkeep_engine.log.compression import Codec, compress
-from logkeep_engine.restore.filter import Outgoing
-from logkeep_engine.restore.records import Batching, RecordStream
+from logkeep_engine.restore.streams.filter import Outgoing
+from logkeep_engine.restore.streams.records import Batching, RecordStream
 
 TIME = 1_700_000_000_000
 

@@ -16,10 +16,10 @@ from logkeep_engine.contract.names import ENV_POD_NAMESPACE
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import IfTopicExists
 from logkeep_engine.errors import ArchiveDamaged, RestoreUnfinished, StateAltered, TargetChanged
-from logkeep_engine.restore.context import Planned
-from logkeep_engine.restore.plan import NO_TASK, PartitionPlan, RestorePlan, TopicPlan
-from logkeep_engine.restore.remembered import Asked, begin, check_still_there
-from logkeep_engine.restore.state import PLAN, RESULT, RestoreState
+from logkeep_engine.restore.model.context import Planned
+from logkeep_engine.restore.model.plan import NO_TASK, PartitionPlan, RestorePlan, TopicPlan
+from logkeep_engine.restore.model.state import PLAN, RESULT, RestoreState
+from logkeep_engine.restore.planning.restored_before import Asked, begin, check_still_there
 from logkeep_engine.storage import LocalStorage
 from tests.unit.restore.test_plan import entry
 

@@ -10,7 +10,7 @@ from logkeep_engine.errors import BrokerRefused
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.resource_configs import CLIENT_METRICS, GROUP, ResourceConfig
 from logkeep_engine.kafka.users import Known, SetRefused
-from logkeep_engine.restore.resource_configs import (
+from logkeep_engine.restore.positions.resource_configs import (
     BroughtConfigs,
     bring_configs,
     configs_of_groups,

@@ -8,8 +8,8 @@ import pytest
 
 from logkeep_engine.contract.spec import parse_restore
 from logkeep_engine.errors import ArchiveDamaged
-from logkeep_engine.restore.resuming import RestoreSettings, finished_before
-from logkeep_engine.restore.state import RestoreState
+from logkeep_engine.restore.model.state import RestoreState
+from logkeep_engine.restore.planning.resuming import RestoreSettings, finished_before
 from logkeep_engine.storage import LocalStorage
 
 

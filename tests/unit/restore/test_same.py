@@ -11,11 +11,14 @@ from logkeep_engine.log.batch import check_crc, parse_header
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.padding import MOST_RECORDS, padding_batch
 from logkeep_engine.log.records import Record, decode, encode
-from logkeep_engine.restore.filter import Outgoing
-from logkeep_engine.restore.group_moves import translate
-from logkeep_engine.restore.offset_map import OffsetPlace
-from logkeep_engine.restore.plan import NEEDS_PRODUCER_ID, NO_TASK, PartitionPlan, RestorePlan, TopicPlan
-from logkeep_engine.restore.same import (
+from logkeep_engine.restore.model.offset_map import OffsetPlace
+from logkeep_engine.restore.model.plan import NEEDS_PRODUCER_ID, NO_TASK, PartitionPlan, RestorePlan, TopicPlan
+from logkeep_engine.restore.model.selection import Choice
+from logkeep_engine.restore.model.topics import plan_topic
+from logkeep_engine.restore.positions.moves import translate
+from logkeep_engine.restore.sending.same_attempt import sizes_for
+from logkeep_engine.restore.streams.filter import Outgoing
+from logkeep_engine.restore.streams.same import (
     MOST_IN_FRONT,
     MOST_INSIDE,
     Extent,
@@ -26,9 +29,6 @@ from logkeep_engine.restore.same import (
     told_filling,
     without_gaps,
 )
-from logkeep_engine.restore.same_attempt import sizes_for
-from logkeep_engine.restore.selection import Choice
-from logkeep_engine.restore.topics import plan_topic
 from tests.unit.restore.test_plan import entry, topic
 
 ID = f"{1:022d}"

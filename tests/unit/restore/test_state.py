@@ -14,9 +14,9 @@ from logkeep_engine.contract.names import RESTORE
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import parse_restore
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, CredentialsMissing
-from logkeep_engine.restore.everything import noted_before_acls
-from logkeep_engine.restore.run import note_failure
-from logkeep_engine.restore.state import ACLS_SENT, RESULT, RestoreState, open_state
+from logkeep_engine.restore.cluster_state.step import noted_before_acls
+from logkeep_engine.restore.model.state import ACLS_SENT, RESULT, RestoreState, open_state
+from logkeep_engine.restore.run.restoring import note_failure
 from logkeep_engine.storage import LocalStorage
 from tests.unit.operator.world import restore_spec
 

@@ -7,11 +7,11 @@ import pytest
 
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import RestoreBusy
-from logkeep_engine.restore import alive
-from logkeep_engine.restore.alive import AliveNote
-from logkeep_engine.restore.resuming import RestoreSettings, finished_before
-from logkeep_engine.restore.state import RESULT, RestoreState
-from logkeep_engine.restore.taking_over import FILE, RunClaim
+from logkeep_engine.restore.claim import alive
+from logkeep_engine.restore.claim.alive import AliveNote
+from logkeep_engine.restore.claim.takeover import FILE, RunClaim
+from logkeep_engine.restore.model.state import RESULT, RestoreState
+from logkeep_engine.restore.planning.resuming import RestoreSettings, finished_before
 from logkeep_engine.storage import LocalStorage
 
 DONE = "Run first had begun this restore, and has just ended it with success; nothing was written"
@@ -41,7 +41,7 @@ def test_a_run_that_succeeds_while_it_is_watched_is_left_alone(
         succeed(first)
         AliveNote(first).write(ended=True)
 
-    monkeypatch.setattr("logkeep_engine.restore.alive.time.sleep", comes_to_its_end)
+    monkeypatch.setattr("logkeep_engine.restore.claim.alive.time.sleep", comes_to_its_end)
     claim = RunClaim.after(first, first.of_run("second"))
     with pytest.raises(RestoreBusy, match=DONE):
         claim.refuse_alive()

@@ -3,8 +3,8 @@
 import pytest
 
 from logkeep_engine.kafka.connection import KafkaConnection
-from logkeep_engine.restore.attempt import RestoreTask
-from logkeep_engine.restore.records import Batching
+from logkeep_engine.restore.sending.attempt import RestoreTask
+from logkeep_engine.restore.streams.records import Batching
 from logkeep_engine.storage import open_uri
 from tests.unit.restore.test_plan import entry
 

@@ -31,9 +31,9 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.consumed import PlainRecord
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.rows import RecordDigest, Rows, as_rows
-from logkeep_engine.restore.attempt import RestoreTask
-from logkeep_engine.restore.clip import Clip
-from logkeep_engine.restore.straddling import Straddling
+from logkeep_engine.restore.sending.attempt import RestoreTask
+from logkeep_engine.restore.streams.clip import Clip
+from logkeep_engine.restore.streams.straddling import Straddling
 from logkeep_engine.restore.verification import task as verification
 from logkeep_engine.restore.verification import wanted
 from logkeep_engine.restore.verification.aligning import AHEAD, ListedRecords

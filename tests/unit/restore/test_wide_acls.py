@@ -6,7 +6,7 @@ import pytest
 
 from logkeep_engine.contract.everything import RestoredAcls
 from logkeep_engine.kafka.user_requests import Acl, ScramUser
-from logkeep_engine.restore.wide_acls import held_back, known_principals, told_held_back
+from logkeep_engine.restore.model.wide_acls import held_back, known_principals, told_held_back
 
 PLAIN = Acl("TOPIC", "orders", "LITERAL", "User:alice", "*", "READ", "ALLOW")
 KNOWN = {"User:alice"}

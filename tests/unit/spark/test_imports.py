@@ -17,7 +17,7 @@ NOT_NEEDED = {
 
 _STARTS = {
     "a backup's driver": "from logkeep_engine.spark import driver; from logkeep_engine.backup import run",
-    "a restore's driver": "from logkeep_engine.spark import driver; from logkeep_engine.restore import run",
+    "a restore's driver": "from logkeep_engine.spark import driver; from logkeep_engine.restore.run import entry",
 }
 
 

@@ -20,9 +20,9 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.reading.partition import is_batched
 from logkeep_engine.log.batch import runs
 from logkeep_engine.log.transactions import Span, Spans
-from logkeep_engine.restore.attempt import RestoreTask
-from logkeep_engine.restore.context import RestoreContext
-from logkeep_engine.restore.task import stretches_of
+from logkeep_engine.restore.model.context import RestoreContext
+from logkeep_engine.restore.sending.attempt import RestoreTask
+from logkeep_engine.restore.sending.task import stretches_of
 from logkeep_engine.restore.verification.wanted import RestoredRecords
 from logkeep_engine.tasks import TaskContext, in_groups
 

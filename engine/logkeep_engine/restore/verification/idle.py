@@ -9,7 +9,7 @@ from logkeep_engine.errors import OffsetOutOfRange
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.queries import Where
 from logkeep_engine.limits import Throttle
-from logkeep_engine.restore.context import Planned, RestoreContext
+from logkeep_engine.restore.model.context import Planned, RestoreContext
 from logkeep_engine.restore.verification.document import IdlePartition
 from logkeep_engine.restore.verification.target import TargetReader
 from logkeep_engine.restore.verification.task import Verdict

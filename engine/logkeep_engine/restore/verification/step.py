@@ -15,9 +15,10 @@ from logkeep_engine.errors import ObjectExists, ObjectMissing, RecordsDiffer, Re
 from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.log.cleanup import is_compacted
 from logkeep_engine.report import ProgressRange
-from logkeep_engine.restore.attempt import RestoreTask
-from logkeep_engine.restore.context import Planned, RestoreContext
-from logkeep_engine.restore.plan import pack
+from logkeep_engine.restore.model.context import Planned, RestoreContext
+from logkeep_engine.restore.model.plan import pack
+from logkeep_engine.restore.sending.attempt import RestoreTask
+from logkeep_engine.restore.sending.work import restore_task, with_task
 from logkeep_engine.restore.verification.document import VerificationReport, facts_of
 from logkeep_engine.restore.verification.expected import ExpectedRecords, expected_records
 from logkeep_engine.restore.verification.idle import GONE, idle_partitions
@@ -30,7 +31,6 @@ from logkeep_engine.restore.verification.task import (
     shortened,
     verify_partitions,
 )
-from logkeep_engine.restore.work import restore_task, with_task
 
 log = logging.getLogger(__name__)
 

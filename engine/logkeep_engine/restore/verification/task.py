@@ -16,7 +16,7 @@ from logkeep_engine.errors import BatchTooLarge, CorruptBatch, OffsetOutOfRange
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.log.consumed import differing_fields
 from logkeep_engine.log.rows import RecordDigest
-from logkeep_engine.restore.attempt import RestoreTask
+from logkeep_engine.restore.sending.attempt import RestoreTask
 from logkeep_engine.restore.verification.aligning import (
     AHEAD,
     Alignment,

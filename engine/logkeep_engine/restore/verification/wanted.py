@@ -1,7 +1,7 @@
 """The records of an archived partition that a restore brings, read one by one.
 
-Which ones these are follows from the rules of a restore (`restore.merge`, `kernel/core/src/clip.rs`), but not from the
-code that rebuilds batches: a fault in that code is a difference.
+Which ones these are follows from the rules of a restore (`restore.streams.merge`, `kernel/core/src/clip.rs`), but not
+from the code that rebuilds batches: a fault in that code is a difference.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from logkeep_engine.log.batch import MAX_OFFSET, BatchHeader
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.rows import RecordDigest, Rows, as_rows, rows_of_batch
 from logkeep_engine.log.transactions import Span, Spans, unseen
-from logkeep_engine.restore.attempt import RestoreTask
-from logkeep_engine.restore.straddling import Straddling, straddling
-from logkeep_engine.restore.task import aborted_of
+from logkeep_engine.restore.sending.attempt import RestoreTask
+from logkeep_engine.restore.sending.task import aborted_of
+from logkeep_engine.restore.streams.straddling import Straddling, straddling
 from logkeep_engine.restore.verification.aligning import ListedRecords, digests_of_each
 
 

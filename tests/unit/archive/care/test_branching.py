@@ -20,7 +20,7 @@ from logkeep_engine.contract.restored_topics import RestoreTopics
 from logkeep_engine.contract.spec import Compression
 from logkeep_engine.errors import SpecError
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.restore.selection import select_topics, with_branches
+from logkeep_engine.restore.model.selection import select_topics, with_branches
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, TIME, Batch, begin, chunk, write_segment
 from tests.unit.log.batches import batch, marker

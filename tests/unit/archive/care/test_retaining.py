@@ -42,7 +42,7 @@ from logkeep_engine.cli import app
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.retention import Retention, RetentionHold
 from logkeep_engine.errors import BackupUnfinished, SpecError
-from logkeep_engine.restore import point as points
+from logkeep_engine.restore.model import point as points
 from logkeep_engine.storage import LockedObject, Storage, open_uri
 from tests.unit.archive.build import ORDERS, begin, chunk, reread, write_segment
 from tests.unit.backup.compacted_topic import KEY, CompactedTopic, last_values

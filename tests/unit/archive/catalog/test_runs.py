@@ -15,7 +15,7 @@ from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading import view
 from logkeep_engine.contract.point import PointSpec
-from logkeep_engine.restore.point import choose
+from logkeep_engine.restore.model.point import choose
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, begin, chunk
 

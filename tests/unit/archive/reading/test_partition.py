@@ -27,9 +27,9 @@ from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans
-from logkeep_engine.restore.attempt import RestoreTask
-from logkeep_engine.restore.records import Batching
-from logkeep_engine.restore.task import stream_of
+from logkeep_engine.restore.sending.attempt import RestoreTask
+from logkeep_engine.restore.sending.task import stream_of
+from logkeep_engine.restore.streams.records import Batching
 from logkeep_engine.spark.source_plan import SegmentRead
 from logkeep_engine.spark.source_rows import read_rows
 from logkeep_engine.storage import Storage, open_uri

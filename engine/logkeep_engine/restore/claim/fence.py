@@ -1,0 +1,124 @@
+"""Ends a run that continues after another one has taken it over.
+
+A driver that is stopped (SIGSTOP, a frozen node), or cut off from the place of its state, cannot show that it is still
+running, so another run may take over its plan (`takeover`). When it wakes up, it must not continue beside that one.
+So the driver asks its fence before each change of the cluster, and its tasks ask theirs before they send more.
+
+    with RunFence(state) as fence:
+        fence.check()           # raises RestoreBusy
+        control.create_topics(...)
+
+The driver first writes its note that it is still running, and then looks for the claim of another run. Whoever claims a
+run looks at that note once more after its claim. So whichever of the two comes later sees the other one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from logkeep_engine.restore.claim.alive import AliveNote
+from logkeep_engine.restore.claim.takeover import fenced, taken_over_by
+from logkeep_engine.restore.model.state import RestoreState
+from logkeep_engine.restore.streams.filter import Outgoing
+from logkeep_engine.restore.streams.outgoing_ahead import OutgoingBatches
+
+TRUSTED_SECONDS = 1.0
+"""How long the driver trusts its last look. Who takes a run over watches it for much longer."""
+
+TASK_SECONDS = 10.0
+"""The same of tasks: they look this often."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReading:
+    """The clocks of this machine at a moment. One alone may stand still: while the machine sleeps, the monotonic clock
+    does, and while it is frozen as a virtual machine, at first only the time of day jumps."""
+
+    monotonic: float
+    boot: float
+    day: float
+
+    @classmethod
+    def now(cls) -> ClockReading:
+        """The reading of this moment."""
+        boot = time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+        return cls(time.monotonic(), boot, time.time())
+
+    def seconds_to(self, later: ClockReading) -> float:
+        """The time between the two by the clock that has moved most. A time of day that was set back counts, too."""
+        return max(later.monotonic - self.monotonic, later.boot - self.boot, abs(later.day - self.day))
+
+
+class RunFence(AliveNote):
+    """The note that a run is still running, and whether it may: not once another run has taken it over."""
+
+    def __init__(self, state: RestoreState) -> None:
+        super().__init__(state)
+        self._lock = threading.Lock()
+        self._looked: ClockReading | None = None
+        self._taken_over_by: str | None = None
+
+    def check(self) -> None:
+        """Raises RestoreBusy if another run has taken over this one, and what the storage raises if it cannot tell.
+        Looks at most once in TRUSTED_SECONDS."""
+        with self._lock:
+            now = ClockReading.now()
+            if self._looked is None or self._looked.seconds_to(now) > TRUSTED_SECONDS:
+                self._look(now)
+            self._raise_if_taken_over()
+
+    def beat(self) -> None:
+        """Show once more that the run is still running, and look. It shows nothing more once it was taken over."""
+        with self._lock:
+            if self._taken_over_by is None:
+                self._look(ClockReading.now())
+
+    def _look(self, now: ClockReading) -> None:
+        if self._taken_over_by is None:
+            self.write(ended=False)
+            self._taken_over_by = taken_over_by(self._state)
+            self._looked = now  # of before: it may have slept since
+
+    def _raise_if_taken_over(self) -> None:
+        if self._taken_over_by is not None:
+            raise fenced(self._state, self._taken_over_by)
+
+
+class TaskFence:
+    """Whether a task of a run may send more. A task writes no note: it lasts as long as its driver does, or is cut off
+    from it."""
+
+    def __init__(self, state: RestoreState, executor: Executor) -> None:
+        self._state = state
+        self._executor = executor
+        self._looked: ClockReading | None = None
+
+    async def check(self) -> None:
+        """Raises RestoreBusy if another run has taken over this one. Looks at most once in TASK_SECONDS."""
+        now = ClockReading.now()
+        if self._looked is not None and self._looked.seconds_to(now) <= TASK_SECONDS:
+            return
+        by = await asyncio.get_running_loop().run_in_executor(self._executor, taken_over_by, self._state)
+        if by is not None:
+            raise fenced(self._state, by)
+        self._looked = now
+
+    def before(self, batches: OutgoingBatches) -> OutgoingBatches:
+        """The same batches, with a check before each lot of them."""
+        return _FencedBatches(batches, self)
+
+
+@dataclass(frozen=True)
+class _FencedBatches:
+    batches: OutgoingBatches
+    fence: TaskFence
+
+    async def take(self) -> AsyncIterator[list[Outgoing]]:
+        async for items in self.batches.take():
+            await self.fence.check()
+            yield items

@@ -1,0 +1,129 @@
+"""The object that says which run continues another one: `runs/<its id>/taken-over.json` in the place of the state.
+
+Who resumes a run makes this object, on condition that there is none, and so one of several does. The run itself looks
+for it whenever it starts, behind its first note that it is alive (`alive`). Who has made the object looks at that note
+once more. So whichever of the two comes later sees the other one.
+
+A driver that has slept meanwhile, and the tasks of a run, look for it while they run (`fence`).
+
+A run that was taken over names the next one, and that one may have been taken over, too. Whoever resumes continues the
+last of them. If that one has died before it had a plan, the plan of an earlier one is taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from logkeep_engine.contract.stored import StoredDocument
+from logkeep_engine.errors import ArchiveDamaged, ObjectExists, ObjectMissing, RestoreBusy
+from logkeep_engine.restore.claim.alive import busy, note_of, refuse_alive
+from logkeep_engine.restore.model.state import RestoreState
+from logkeep_engine.storage import NOTE_BYTES
+from logkeep_engine.stored import reading
+
+FILE = "taken-over.json"
+CLAIM = StoredDocument("claim of a run", 1, {"by": str}, most=NOTE_BYTES)
+_ALTERED = "The object was altered. Find out which run continues this restore. If none does, delete the object."
+_HINT = "Look how that run ends. If it was deleted, continue in another KafkaRestore with ifTopicExists: Resume."
+
+
+@dataclass
+class RunClaim:
+    """The claim of the run of `taker` on the run `last`. The newest plan is that of `planned`."""
+
+    taker: RestoreState
+    last: RestoreState
+    planned: RestoreState
+    _seen: dict[str, Any] | None = field(default=None, init=False)
+
+    @classmethod
+    def after(cls, begun: RestoreState, taker: RestoreState) -> RunClaim:
+        """The claim on the last run that continues `begun`, which may be that one. Raises ArchiveDamaged."""
+        last = planned = begun
+        passed = {begun.run_id}
+        while (by := taken_over_by(last)) not in (None, taker.run_id):
+            if by in passed:
+                raise ArchiveDamaged(f"{last.name(FILE)}: runs have taken over one another", hint=_ALTERED)
+            passed.add(str(by))
+            last = last.of_run(str(by))
+            if last.is_planned():
+                planned = last
+        return cls(taker, last, planned)
+
+    def refuse_alive(self) -> None:
+        """Raises RestoreBusy if a driver is still running, or has come to its end. A claim that an earlier start has
+        made is dropped then."""
+        try:
+            if self.planned != self.last:
+                refuse_alive(self.planned)
+            self._seen = refuse_alive(self.last)
+            _refuse_finished(self.last)
+        except RestoreBusy:
+            if taken_over_by(self.last) == self.taker.run_id:
+                self._drop()
+            raise
+
+    def make(self) -> None:
+        """Make the claim, after `refuse_alive`. Raises RestoreBusy if another run was faster, or the driver has
+        started meanwhile."""
+        try:
+            self.last.storage.create(self.last.file(FILE), CLAIM.dumps({"by": self.taker.run_id}))
+        except ObjectExists:
+            by = taken_over_by(self.last)
+            if by != self.taker.run_id:  # else an earlier start has made it, or the answer to this very call was lost
+                raise _taken(self.last, by) from None
+        if note_of(self.last) != self._seen:
+            self._drop()
+            raise busy(self.last)
+        try:
+            _refuse_finished(self.last)
+        except RestoreBusy:
+            self._drop()
+            raise
+
+    def _drop(self) -> None:
+        self.last.storage.delete([self.last.file(FILE)])
+
+
+def refuse_taken_over(state: RestoreState) -> None:
+    """Raises RestoreBusy if another run continues this one."""
+    by = taken_over_by(state)
+    if by is not None:
+        raise _taken(state, by)
+
+
+def _refuse_finished(state: RestoreState) -> None:
+    """Raises RestoreBusy if the run has succeeded: while it was watched, or before it could be found to have."""
+    if state.success() is not None:
+        raise RestoreBusy(
+            f"Run {state.run_id} had begun this restore, and has just ended it with success; nothing was written.",
+            hint="There is nothing to continue. Asked for once more, this restore ends with the result of that run.",
+        )
+
+
+def fenced(state: RestoreState, by: str) -> RestoreBusy:
+    """The error of a run that was still running while another one has taken it over."""
+    return RestoreBusy(
+        f"Run {by} has taken over run {state.run_id}, whose driver has not shown for a while that it is still running. "
+        "It has woken up, has seen this, and changes nothing more.",
+        hint=_HINT,
+    )
+
+
+def taken_over_by(state: RestoreState) -> str | None:
+    """The run that continues this one, None if none does. Raises ArchiveMismatch and ArchiveDamaged."""
+    try:
+        data = state.storage.read(state.file(FILE), most=CLAIM.most)
+    except ObjectMissing:
+        return None
+    with reading(CLAIM, data, state.name(FILE), hint=_ALTERED) as note:
+        state.of_run(note["by"]).file(FILE)
+        return str(note["by"])
+
+
+def _taken(state: RestoreState, by: str | None) -> RestoreBusy:
+    return RestoreBusy(
+        f"Run {by} has taken over run {state.run_id}, and continues in its place; nothing was written.",
+        hint=_HINT,
+    )

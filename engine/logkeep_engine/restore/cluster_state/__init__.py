@@ -1,0 +1,1 @@
+"""Quotas and ACLs: a restore of everything brings them back besides topics."""

@@ -1,0 +1,1 @@
+"""Decides everything before the first topic is created."""

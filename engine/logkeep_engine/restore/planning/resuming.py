@@ -1,0 +1,125 @@
+"""A restore that continues one that another resource has begun (`ifTopicExists: Resume`).
+
+Every run that has a plan notes its id in `runs/begun-<digest>/restore.json` in the place of its state. The digest is
+over everything that decides what is restored to where, the archive and the Kafka cluster. What happens to topics that
+are there is not among it, and neither is the name of the resource. The newest run that has planned is the one that is
+noted.
+
+A run that resumes takes over the plan of that run: the producer ids, the ends of existing topics, the ids of topics
+that are replaced. So it finds in the target what that run has written, as a later start of that run would. The offset
+maps of partitions that are done come along, and so do the positions that consumer groups had before. From then on it
+is a run as any other.
+
+The run that was taken over must not continue beside it. So `runs/<its id>/taken-over.json` names the run that has done
+it (`claim.takeover`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from logkeep_engine.archive.names import run_file
+from logkeep_engine.contract.run import RunResult
+from logkeep_engine.contract.spec import IfTopicExists, KafkaRestoreSpec
+from logkeep_engine.errors import ObjectMissing, StateAltered
+from logkeep_engine.restore.claim.takeover import RunClaim, refuse_taken_over
+from logkeep_engine.restore.model.context import RestoreContext
+from logkeep_engine.restore.model.plan import RestorePlan, spec_digest
+from logkeep_engine.restore.model.state import ACLS_SENT, ALL_BUT_USERS, ALTERED, COUNTED, HELD_NOTE, PLAN, RestoreState
+from logkeep_engine.restore.planning.restored_before import FILE, RUN_NOTE, noted_run
+from logkeep_engine.restore.positions.changes import copy_changes
+
+
+@dataclass(frozen=True)
+class RestoreSettings:
+    """The facts by which a run that was begun is found. `digest` is over the fields that decide what is restored."""
+
+    digest: str
+    archive_id: str
+    cluster_id: str
+
+    @classmethod
+    def of(cls, spec: KafkaRestoreSpec, archive_id: str, cluster_id: str) -> RestoreSettings:
+        """Those of a restore, whatever happens to topics that are there."""
+        plain = spec.model_copy(update={"if_topic_exists": IfTopicExists.FAIL, "confirm": ()})
+        return cls(spec_digest(plain), archive_id, cluster_id)
+
+    @property
+    def path(self) -> str:
+        """The object that names the newest run with these settings."""
+        digest = hashlib.sha256("\0".join((self.digest, self.archive_id, self.cluster_id)).encode()).hexdigest()
+        return run_file(f"begun-{digest[:32]}", FILE)
+
+
+def note_begun(context: RestoreContext) -> None:
+    """Note that the run has a plan, before it writes anything to Kafka. Raises RestoreBusy if another one has taken
+    it over."""
+    refuse_taken_over(context.state)
+    context.state.storage.put(settings_of(context).path, RUN_NOTE.dumps({"runId": context.run_id}))
+
+
+def settings_of(context: RestoreContext) -> RestoreSettings:
+    """The settings of a run."""
+    return RestoreSettings.of(context.spec, context.archive.info.archive_id, context.cluster_id)
+
+
+def finished_before(settings: RestoreSettings, state: RestoreState) -> RunResult | None:
+    """The result of the run that would be resumed, if it has succeeded: the last one that has taken over the noted
+    one. Raises ArchiveDamaged."""
+    known = noted_run(settings.path, state)
+    return None if known in (None, state.run_id) else RunClaim.after(state.of_run(str(known)), state).last.success()
+
+
+def begun_run(context: RestoreContext) -> RestoreState | None:
+    """The state of another run that was begun with these settings, and whose plan would be taken over. None if none
+    was."""
+    noted = _noted(context)
+    return None if noted is None else RunClaim.after(noted, context.state).planned
+
+
+def _noted(context: RestoreContext) -> RestoreState | None:
+    known = noted_run(settings_of(context).path, context.state)
+    return None if known in (None, context.state.run_id) else context.state.of_run(str(known))
+
+
+def take_over(
+    context: RestoreContext, digest: str, refuse_strange: Callable[[RestorePlan, str], None]
+) -> RestorePlan | None:
+    """Take over the plan of the run that was begun with these settings, and what it has finished; None if none was.
+    `digest` is that of the spec of this run. `refuse_strange` raises for a plan, in the object of this name, with which
+    this run could not continue. Raises RestoreBusy if that run is still running.
+    """
+    state, noted = context.state, _noted(context)
+    if noted is None:
+        return None
+    claim = RunClaim.after(noted, state)
+    storage, other = state.storage, claim.planned
+    try:
+        begun = RestorePlan.from_json(storage.read(other.file(PLAN)), other.name(PLAN))
+    except ObjectMissing:
+        return None
+    with context.refusals:
+        claim.refuse_alive()
+    if begun.run_id != other.run_id:
+        raise StateAltered(
+            f"{other.name(PLAN)} is the plan of run {begun.run_id}; nothing was done by it",
+            hint=ALTERED,
+        )
+    plan = replace(begun, run_id=state.run_id, spec_digest=digest)
+    refuse_strange(plan, other.name(PLAN))
+    if context.dry_run:
+        return plan
+    claim.make()
+    # The plan comes last: without it, a later start begins here again.
+    for old, own in ((other.maps_folder, state.maps_folder), (other.divided_folder, state.divided_folder)):
+        storage.delete([info.path for info in storage.list(own)])
+        for info in storage.list(old):
+            storage.put(own + info.path[len(old) :], storage.read(info.path))
+    copy_changes(other, state)
+    for note in (COUNTED, ALL_BUT_USERS, ACLS_SENT, HELD_NOTE):
+        if storage.list(other.file(note)):
+            storage.put(state.file(note), storage.read(other.file(note)))
+    storage.put(state.file(PLAN), plan.to_json())
+    return plan

@@ -1,0 +1,1 @@
+"""The positions of consumer groups after a restore."""

@@ -1,0 +1,1 @@
+"""Sends the records of archived partitions to their targets, and counts what has arrived."""

@@ -1,0 +1,104 @@
+"""Several partitions of one cluster on their way at once: they share connections, an event loop, a pool of threads, and
+a number of bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from logkeep_engine.kafka.client import RawClient
+from logkeep_engine.kafka.connection import KafkaConnection
+from logkeep_engine.restore.claim.fence import TaskFence
+from logkeep_engine.restore.model.state import RestoreState
+from logkeep_engine.tasks import TaskContext, TaskProgress
+
+_Task = TypeVar("_Task")
+_Summary = TypeVar("_Summary")
+
+_THREADS = 8
+_MEMORY = 128 << 20
+"""The bytes that the partitions may take together: blocks that were read, and batches made ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """The parts that the partitions of a task share."""
+
+    client: RawClient
+    pool: ThreadPoolExecutor
+    progress: TaskProgress
+    context: TaskContext
+    fence: TaskFence
+
+
+def side_by_side(
+    tasks: Sequence[_Task],
+    connection: KafkaConnection,
+    state: RestoreState,
+    context: TaskContext,
+    *,
+    memory: Callable[[_Task], int],
+    finished: Callable[[_Task], _Summary | None],
+    restore: Callable[[_Task, Shared], Coroutine[Any, Any, _Summary]],
+) -> tuple[_Summary, ...]:
+    """The summaries of all partitions. `restore` brings one, `memory` says how many bytes it takes, `finished` returns
+    the summary of one that an earlier attempt has finished. Raises the first error of any partition, and RestoreBusy
+    if another run has taken over the one of this `state`.
+    """
+
+    async def everything(pool: ThreadPoolExecutor) -> tuple[_Summary, ...]:
+        budget = MemoryBudget(_MEMORY)
+        async with RawClient(connection) as client:
+            shared = Shared(client, pool, TaskProgress(context), context, TaskFence(state, pool))
+
+            async def one(task: _Task) -> _Summary:
+                async with budget.taken(memory(task)):
+                    await shared.fence.check()
+                    known = None
+                    if context.attempt:
+                        known = await asyncio.get_running_loop().run_in_executor(pool, finished, task)
+                    return await restore(task, shared) if known is None else known
+
+            running = [asyncio.create_task(one(task)) for task in tasks]
+            try:
+                return tuple(await asyncio.gather(*running))
+            finally:
+                await stopped(running)
+
+    with ThreadPoolExecutor(min(_THREADS, 2 * len(tasks)), thread_name_prefix="logkeep-restore") as pool:
+        return asyncio.run(everything(pool))
+
+
+async def stopped(running: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel these, and wait until all have ended. Their errors are dropped."""
+    waiting = list(running)
+    for item in waiting:
+        item.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
+class MemoryBudget:
+    """A number of bytes that partitions share, in the order in which they ask."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._left = size
+        self._given_back = asyncio.Condition()
+
+    @asynccontextmanager
+    async def taken(self, size: int) -> AsyncIterator[None]:
+        """Wait until so many bytes are left, and take them. A partition that wants more than all gets all."""
+        size = min(size, self._size)
+        async with self._given_back:
+            await self._given_back.wait_for(lambda: self._left >= size)
+            self._left -= size
+        try:
+            yield
+        finally:
+            self._left += size
+            async with self._given_back:
+                self._given_back.notify_all()

@@ -1,0 +1,93 @@
+"""A restore to a point in which no record lies is refused, as every restore that would bring none.
+
+The catalog alone cannot tell: which transactions lie within a point, and which records of a batch, only the records
+say. So before a topic is created they are looked for, as far as that costs little. What was not found out then is found
+out when all is restored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.contract.values import so_many
+from logkeep_engine.errors import NothingToRestore
+from logkeep_engine.restore.model.context import Planned, RestoreContext
+from logkeep_engine.restore.model.plan import RestorePlan
+from logkeep_engine.restore.model.selection import shown
+from logkeep_engine.restore.sending.attempt import RestoreTask
+from logkeep_engine.restore.sending.partitions import Summaries
+from logkeep_engine.restore.sending.task import stream_of
+from logkeep_engine.restore.sending.work import restore_task, with_task
+from logkeep_engine.restore.streams.clip import Clip
+from logkeep_engine.restore.topics.emptiness import OUTSIDE, nothing_there
+
+LOOK_BYTES = 256 << 20
+"""The bytes of the archive that are looked through for a record within the point, at most."""
+
+
+def refuse_outside(context: RestoreContext, planned: Planned) -> None:
+    """Raises NothingToRestore if a look at the archive shows that no record lies within the point."""
+    refused_before = any(isinstance(error, NothingToRestore) for error in context.refusals.found)
+    if planned.plan.point is None or context.spec.allow_empty or refused_before:
+        return
+    tasks = [restore_task(context, planned, topic, partition) for topic, partition in with_task(planned)]
+    if not tasks or any(_holds_some(task) for task in tasks):
+        return
+    left = LOOK_BYTES
+    for task in sorted(tasks, key=lambda task: task.bytes):
+        left -= task.bytes
+        if left < 0:
+            return  # the end of the restore tells
+        with closing(stream_of(task, 0)) as stream:
+            if any(item.count for item in stream):
+                return
+    raise nothing_there(dict.fromkeys(sorted({task.source for task in tasks}), OUTSIDE))
+
+
+def _holds_some(task: RestoreTask) -> bool:
+    """Whether the catalog alone tells that a record lies within the point."""
+    damaged = () if task.survey is None else task.survey.damaged
+    return any(segment.base_offset not in damaged and _lies_within(task.clip, segment) for segment in task.segments)
+
+
+def _lies_within(clip: Clip | None, segment: SegmentEntry) -> bool:
+    """Whether the newest record of the segment lies within the clip for sure."""
+    if segment.transactional or not segment.records:
+        return False
+    if clip is None:
+        return True
+    newest = segment.times.max_timestamp
+    return (
+        (clip.end is None or segment.next_offset <= clip.end)
+        and (clip.since is None or newest >= clip.since)
+        and (clip.before is None or newest < clip.before)
+    )
+
+
+def refuse_without_records(context: RestoreContext, planned: Planned, summaries: Summaries) -> None:
+    """Raises NothingToRestore if no record lay within the point, now that all of them were looked at."""
+    plan = planned.plan
+    if plan.point is None or context.spec.allow_empty or any(item.records for item in summaries.values()):
+        return
+    told = "no record of the archive lies within spec.point"
+    hint = "With spec.allowEmpty: true such a restore succeeds."
+    if context.drill is not None:
+        raise NothingToRestore(f"{told}: the drill proves nothing", hint=f"Drill another point. {hint}")
+    if created := [topic.target for topic in plan.topics if topic.created]:
+        told, hint = f"{told}; the topics that were created are empty: {shown(created)}", f"Delete them. {hint}"
+    raise NothingToRestore(told, hint=f"Restore to another point. {hint}")
+
+
+def told_outside(plan: RestorePlan, summaries: Summaries) -> Iterator[str]:
+    """The warning about topics of which no record lay within the point, though the archive holds segments that might
+    have had some. `emptiness` tells of the others."""
+    if plan.point is None:
+        return
+    records: dict[str, int] = {}
+    for summary in summaries.values():
+        records[summary.target_topic] = records.get(summary.target_topic, 0) + summary.records
+    if empty := sorted(name for name, count in records.items() if not count):
+        topics = so_many(len(empty), "topic")
+        yield f"no record of {topics} lies within spec.point: nothing was restored to {shown(empty)}"

@@ -1,0 +1,1 @@
+"""The topics of the target: created, replaced, held and given their configuration."""
