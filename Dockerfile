@@ -101,8 +101,9 @@ RUN find / -xdev -perm /6000 -exec chmod ug-s {} +
 FROM ${OPERATOR_BASE} AS operator-contents
 ARG BASE
 COPY --from=packages /opt/build /opt/build
-COPY pyproject.toml docker/sbom.py /build/
-RUN /opt/build/bin/python /build/sbom.py --image logkeep-operator --project /build/pyproject.toml --base "$BASE" \
+COPY docker/sbom.py /build/
+COPY engine/logkeep_engine/__init__.py /build/logkeep_engine/
+RUN /opt/build/bin/python /build/sbom.py --image logkeep-operator --base "$BASE" \
     --packages /opt/logkeep /sbom.cdx.json
 
 FROM scratch AS operator-sbom
@@ -111,9 +112,10 @@ COPY --from=operator-contents /sbom.cdx.json /
 FROM ${ENGINE_BASE} AS engine-contents
 ARG BASE
 COPY --from=packages /opt/build /opt/build
-COPY pyproject.toml docker/sbom.py /build/
+COPY docker/sbom.py /build/
+COPY engine/logkeep_engine/__init__.py /build/logkeep_engine/
 COPY --from=kernel /crates.txt /build/
-RUN /opt/build/bin/python /build/sbom.py --image logkeep-engine --project /build/pyproject.toml --base "$BASE" \
+RUN /opt/build/bin/python /build/sbom.py --image logkeep-engine --base "$BASE" \
     --packages /opt/logkeep --crates /build/crates.txt /sbom.cdx.json
 
 FROM scratch AS engine-sbom

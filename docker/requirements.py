@@ -6,6 +6,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+NAME = re.compile(r"[A-Za-z0-9-]+")
 PIN = re.compile(r"(?P<name>[a-z0-9-]+)==(?P<version>\S+) \\\n")
 NEEDED_BY = re.compile(r"^ +# +(?:via )?([a-z0-9-]+)$", re.MULTILINE)
 
@@ -22,14 +23,12 @@ def entries(lock: str) -> dict[str, str]:
 
 
 def subset(declared: list[str], lock: str) -> list[str]:
-    """Return the entries that requirements such as `pyyaml==6.0.3` need together."""
+    """Return the entries that requirements such as `pyyaml>=6.0,<7` need together."""
     locked = entries(lock)
-    for requirement in declared:
-        name = requirement.partition("==")[0].lower()
-        if not locked.get(name, "").startswith(f"{requirement.lower()} "):
-            raise ValueError(f"the lock does not have {requirement}; make lock renews it")
+    wanted = {NAME.match(requirement)[0].lower() for requirement in declared}
+    if missing := wanted - locked.keys():
+        raise ValueError(f"the lock does not have {', '.join(sorted(missing))}; make lock renews it")
     needed_by = {name: set(NEEDED_BY.findall(entry)) for name, entry in locked.items()}
-    wanted = {requirement.partition("==")[0].lower() for requirement in declared}
     while more := {name for name, by in needed_by.items() if name not in wanted and by & wanted}:
         wanted |= more
     return [locked[name] for name in sorted(wanted)]

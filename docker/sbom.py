@@ -1,5 +1,5 @@
-"""Write what an image holds, as a CycloneDX document: `sbom.py --image logkeep-engine --project pyproject.toml
---base debian@... --packages /opt/logkeep [--crates crates.txt] sbom.cdx.json`. It runs in the image.
+"""Write what an image holds, as a CycloneDX document: `sbom.py --image logkeep-engine --base debian@...
+--packages /opt/logkeep [--crates crates.txt] sbom.cdx.json`. It runs in the image, beside the version of the code.
 
 It lists Debian's packages, the Python distributions and the jars of the folder, and the crates of the kernel. Libraries
 in C that a Python wheel brings along have no entry of their own: they belong to the wheel.
@@ -9,7 +9,6 @@ import argparse
 import hashlib
 import re
 import subprocess
-import tomllib
 import zipfile
 from collections.abc import Iterator
 from importlib.metadata import distributions
@@ -21,6 +20,8 @@ from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.output import make_outputter
 from cyclonedx.schema import OutputFormat, SchemaVersion
 from packageurl import PackageURL
+
+from logkeep_engine import __version__
 
 JAR = re.compile(r"(?P<name>.+?)-(?P<version>\d[^/]*)\.jar")
 DEBIAN = "${db:Status-Status}\t${Package}\t${Version}\t${Architecture}\n"
@@ -98,7 +99,6 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--image", required=True)
     parser.add_argument("--base", required=True)
-    parser.add_argument("--project", type=Path, required=True)
     parser.add_argument("--packages", type=Path, required=True)
     parser.add_argument("--crates", type=Path)
     parser.add_argument("output", type=Path)
@@ -106,8 +106,7 @@ def main() -> None:
     found = [*debian_packages(), *python_distributions(given.packages), *jars(given.packages)]
     if given.crates:
         found += crates(given.crates.read_text())
-    version = tomllib.loads(given.project.read_text())["project"]["version"]
-    given.output.write_text(document(given.image, version, given.base, found) + "\n")
+    given.output.write_text(document(given.image, __version__, given.base, found) + "\n")
 
 
 if __name__ == "__main__":

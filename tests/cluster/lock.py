@@ -1,7 +1,7 @@
 """Lock the Python packages anew, with the hashes of all their files: `make lock` calls `python -m tests.cluster.lock`.
 
-What pyproject.toml pins is taken as it is there. Packages that it does not name stay at the version of the lock, unless
-they no longer fit; `--upgrade` looks for newer ones, `--upgrade-package NAME` for a newer one of that name.
+Packages stay at the version of the lock as long as it is in the range of pyproject.toml and fits the others.
+`--upgrade` looks for newer ones, `--upgrade-package NAME` for a newer one of that name.
 """
 
 import sys
@@ -11,7 +11,7 @@ from tests.cluster import system, tools
 
 ROOT = Path(__file__).parents[2]
 LOCKS = {
-    ROOT / "requirements.lock": ("pyproject.toml", "--all-extras", "--group", "build"),
+    ROOT / "requirements.lock": ("pyproject.toml", "--all-extras", "--group", "dev", "--group", "build"),
     tools.FILES / "programs.lock": ("--group", "programs"),
 }
 OLDEST_PYTHON = "3.11"

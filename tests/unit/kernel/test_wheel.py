@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import logkeep_engine
 from tests.cluster import system, wheel
 
 CODE = """
@@ -25,7 +26,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_one_wheel_is_for_all_versions_of_python(made: Path) -> None:
-    assert made.name == f"logkeep-0.1.0-cp311-abi3-linux_{platform.machine()}.whl"
+    assert made.name == f"logkeep-{logkeep_engine.__version__}-cp311-abi3-linux_{platform.machine()}.whl"
 
 
 def test_the_wheel_holds_all_of_it(made: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from logkeep_engine import __version__
 from logkeep_engine.contract.names import ENDPOINTS_CONFIG_MAP, KEY_ENDPOINTS
 from logkeep_operator.selfcheck import needed, needed_for_lease
 from logkeep_operator.settings import Concurrency, from_environ
@@ -47,7 +48,7 @@ def test_lint() -> None:
 
 def test_the_operator_understands_the_charts_environment() -> None:
     default = from_environ(environment())
-    assert default.engine.image == "logkeep-engine:0.1.0"
+    assert default.engine.image == f"logkeep-engine:{__version__}"
     assert default.namespaces == ()
     settings = from_environ(
         environment(
@@ -72,7 +73,7 @@ DIGEST = "sha256:" + "0123456789abcdef" * 4
 @pytest.mark.parametrize(
     ("values", "image"),
     [
-        ((), "r/i:0.1.0"),
+        ((), f"r/i:{__version__}"),
         (("tag=v9",), "r/i:v9"),
         ((f"digest={DIGEST}",), f"r/i@{DIGEST}"),
         (("tag=v9", f"digest={DIGEST}"), f"r/i:v9@{DIGEST}"),
@@ -416,7 +417,7 @@ def test_the_chart_is_part_of_another_one(tmp_path: Path) -> None:
     """Its values are below its name there, with what the other chart switches it on by."""
     chart = tmp_path / "platform"
     (chart / "templates").mkdir(parents=True)
-    dependency = {"name": "logkeep", "version": "0.1.0", "condition": "logkeep.enabled"}
+    dependency = {"name": "logkeep", "version": __version__, "condition": "logkeep.enabled"}
     about = {"apiVersion": "v2", "name": "platform", "version": "1.0.0", "dependencies": [dependency]}
     (chart / "Chart.yaml").write_text(yaml.safe_dump(about))
     shutil.copytree(CHART, chart / "charts/logkeep")
@@ -431,5 +432,5 @@ def test_the_chart_is_part_of_another_one(tmp_path: Path) -> None:
     (deployment,) = (body for body in rendered() if body["kind"] == "Deployment")
     assert (deployment["metadata"]["name"], deployment["spec"]["replicas"]) == ("infra-logkeep", 1)
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    assert container["image"] == "logkeep-operator:0.1.0"
+    assert container["image"] == f"logkeep-operator:{__version__}"
     assert rendered("--set", "logkeep.enabled=false") == []
