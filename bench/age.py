@@ -108,7 +108,7 @@ def step(name: str, uri: str) -> None:
 
 
 def _verify(archive: Any) -> int:
-    from logkeep_engine.archive.care import catalog_check
+    from logkeep_engine.archive.maintenance import catalog_check
 
     try:
         found = catalog_check.check_catalog(archive)
@@ -123,9 +123,9 @@ def _verify(archive: Any) -> int:
 
 def _bundle(archive: Any) -> dict[str, int]:
     """Move all commits into bundles, as many runs would."""
-    from logkeep_engine.archive.care.bundling import BundlingDone, bundle_old_commits
     from logkeep_engine.archive.catalog.facts import RunOutcome
     from logkeep_engine.archive.catalog.writer import begin_run
+    from logkeep_engine.archive.maintenance.bundling import BundlingDone, bundle_old_commits
 
     with begin_run(archive, f"bundle-{secrets.token_hex(4)}") as writer:
         writer.checkpoint()

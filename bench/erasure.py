@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.compaction import SHAPES, TOPIC, TOPIC_ID, Shape, TaskAlone, peak, write
-from logkeep_engine.archive.care.rewriting import RewritePlace
 from logkeep_engine.archive.catalog.packed import pack
+from logkeep_engine.archive.maintenance.rewriting import RewritePlace
 from logkeep_engine.erasure.work import ErasureSetting, ErasureWork, erase_task
 from logkeep_engine.log.keys import WantedKeys
 from logkeep_engine.storage import open_uri

@@ -1,4 +1,4 @@
-"""Weeks of merges: what the rules of `archive.care.merging` make of runs every five minutes.
+"""Weeks of merges: what the rules of `archive.maintenance.merging` make of runs every five minutes.
 
     python -m bench.merging                       # 3,000 partitions for ten days; a JSON object a day
     python -m bench.merging --partitions 300 --days 365 --every 30
@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from logkeep_engine.archive.care.merging import MergeRules, packs_to_clear, parts_to_merge
 from logkeep_engine.archive.catalog.packed import PackId
+from logkeep_engine.archive.maintenance.merging import MergeRules, packs_to_clear, parts_to_merge
 from logkeep_engine.archive.reading.files import NEIGHBOURS_BYTES
 from logkeep_engine.archive.writing.packs import PACK_BYTES
 from logkeep_engine.backup.plan import MAX_CHUNKS_PER_TASK

@@ -23,8 +23,8 @@ from typing import Any
 from unittest.mock import patch
 
 from bench.merging import Kind, kinds_of
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.storage import LocalStorage, ObjectWriter
 from tests.kafka.restores import back_up
 from tests.simulation.backing_up import backup_spec

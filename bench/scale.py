@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from bench.simulated_cluster import Shape, SimulatedCluster
-from logkeep_engine.archive.care.catalog_check import check_catalog
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry, SegmentTimes
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
+from logkeep_engine.archive.maintenance.catalog_check import check_catalog
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.backup.run import run_backup
 from logkeep_engine.backup.task import BackupTask, PieceDone

@@ -32,8 +32,8 @@ _SECONDS = 240
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 _IMPORTED = (
-    "logkeep_engine.archive.care.inspect",
-    "logkeep_engine.archive.care.verify",
+    "logkeep_engine.archive.maintenance.inspect",
+    "logkeep_engine.archive.maintenance.verify",
     "logkeep_engine.backup.run",
     "logkeep_engine.cli",
     "logkeep_engine.convert.run",

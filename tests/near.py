@@ -109,7 +109,7 @@ PACKAGES: Mapping[str, Near] = {
             *_unit("test_cli*.py", "test_collector.py", "test_hints.py", "test_interrupt.py", "test_report.py"),
             *_unit("test_run_shown.py"),
             *_unit("test_hostile_text.py", "test_page.py"),
-            *_unit("archive/care/test_cost.py", "archive/care/test_inspect.py", "toolbox/test_output.py"),
+            *_unit("archive/maintenance/test_cost.py", "archive/maintenance/test_inspect.py", "toolbox/test_output.py"),
         ),
         (*_broker("cli", "dry_run", "spark_start"), "tests/apiserver/test_kubectl_plugin.py"),
     ),

@@ -19,14 +19,14 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from logkeep_engine.archive.care.bundling import bundle_old_commits
-from logkeep_engine.archive.care.clock import checked_now
-from logkeep_engine.archive.care.leftovers import may_have_leftovers, remove_leftovers
 from logkeep_engine.archive.catalog.anchor import newest
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Partition, Receipt
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer
+from logkeep_engine.archive.maintenance.bundling import bundle_old_commits
+from logkeep_engine.archive.maintenance.clock import checked_now
+from logkeep_engine.archive.maintenance.leftovers import may_have_leftovers, remove_leftovers
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import ArchiveDamaged, ArchiveFenced, LogkeepError
 from logkeep_engine.frame import DriverRun

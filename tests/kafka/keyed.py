@@ -7,11 +7,11 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from logkeep_engine.archive.care.verify import VerifyReport, verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.generations import Generation
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.maintenance.verify import VerifyReport, verify
 from logkeep_engine.archive.reading import view
 from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.contract.run import RunResult

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Gap, RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading.partition import read_file
-from logkeep_engine.backup import making
+from logkeep_engine.backup import plan_builder as making
 from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, BackupPlan, Piece
 from logkeep_engine.backup.task import BackupTask, PieceDone, archive_pieces

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.contract.names import ENV_S3_ACCESS_KEY, ENV_S3_SECRET_KEY
 from logkeep_engine.contract.run import Progress, RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_restore

@@ -10,9 +10,9 @@ import pytest
 from pyspark import SparkContext
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading.segments import read_from
 from logkeep_engine.archive.writing.log_writer import ZstdLogWriter
 from logkeep_engine.errors import ArchiveDamaged

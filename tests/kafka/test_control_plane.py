@@ -21,8 +21,8 @@ from logkeep_engine.kafka.connection import KafkaConnection, Limits, connection_
 from logkeep_engine.kafka.control import Bounds, ControlPlane
 from logkeep_engine.kafka.groups import GroupPosition
 from logkeep_engine.kafka.protocol import parse_topic_id
+from logkeep_engine.kafka.retry import BrokerTrouble
 from logkeep_engine.kafka.topics import NewTopicPlan
-from logkeep_engine.kafka.trouble import BrokerTrouble
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import commit, end_transaction
 from tests.kafka.raw import batch, eventually, plain, run

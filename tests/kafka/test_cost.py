@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.archive.care.cost.estimate import CostQuestion, cost_of
-from logkeep_engine.archive.care.cost.facts import ArchiveCost
-from logkeep_engine.archive.care.cost.requests import RequestCount, to_write_record_files
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.maintenance.cost.archive_cost import ArchiveCost
+from logkeep_engine.archive.maintenance.cost.estimate import CostQuestion, cost_of
+from logkeep_engine.archive.maintenance.cost.requests import RequestCount, to_write_record_files
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.cli.options import Server
 from logkeep_engine.contract.storage import StorageSpec
 from logkeep_engine.storage import open_storage
@@ -88,7 +88,7 @@ def filled(kafka: KafkaBroker) -> list[str]:
 SETTINGS: list[dict[str, Any]] = [
     {
         "snapshots": {"maxRecordBytesBetweenSnapshots": "1", "minCleanableRatio": 0.0},
-        "segment": {"packBelow": "0"},  # tests/unit/archive/care/test_cost.py is about packs
+        "segment": {"packBelow": "0"},  # tests/unit/archive/maintenance/test_cost.py is about packs
     },
     {"segment": {"compression": "Zstd", "packBelow": "0"}},
     {"format": "Records"},

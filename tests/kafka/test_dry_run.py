@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, ResourceType
 
-from logkeep_engine.archive.care import rates
+from logkeep_engine.archive.maintenance import rates
 from logkeep_engine.contract.dry_run import DryRunReport
 from logkeep_engine.contract.names import ENV_KAFKA_PASSWORD, ENV_KAFKA_USERNAME
 from logkeep_engine.contract.run import RunResult

@@ -18,7 +18,7 @@ from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore.model.drill_scope import DrillScope
 from logkeep_engine.restore.model.plan import spec_digest
-from logkeep_engine.restore.planning.restored_before import Asked
+from logkeep_engine.restore.planning.restored_before import RestoreKey
 from logkeep_engine.restore.planning.resuming import RestoreSettings
 from logkeep_engine.restore.run.drill_topics import DrillTopics, OpenDrill
 from logkeep_engine.restore.run.entry import restore
@@ -278,7 +278,7 @@ class TestNotesOfWhatIsDone:
     ) -> None:
         spec = restore_spec(kafka, root)
         assert bring_back(spec, "genuine").records == 10
-        asked = Asked("KafkaRestore team/r", spec_digest(parse_restore(spec)), archive_of(root), cluster_of(root))
+        asked = RestoreKey("KafkaRestore team/r", spec_digest(parse_restore(spec)), archive_of(root), cluster_of(root))
         put(root / asked.path, {"format": 1, "runId": "forged"})
         self.success(root, "forged", records=0)
         plan = json.loads((root / "runs/genuine/restore-plan.json").read_bytes())

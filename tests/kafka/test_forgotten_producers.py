@@ -18,7 +18,7 @@ from logkeep_engine.errors import TargetChanged
 from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.client import Limits, RawClient
 from logkeep_engine.kafka.encoding import Call
-from logkeep_engine.kafka.trouble import BrokerTrouble
+from logkeep_engine.kafka.retry import BrokerTrouble
 from logkeep_engine.restore.sending.division.task import DividedTask, restore_divided
 from tests.cluster import system
 from tests.cluster.kafka import KafkaBroker

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from logkeep_engine.backup import making
+from logkeep_engine.backup import plan_builder as making
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RECREATED, REASON_RETENTION
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.errors import BrokerUnavailable

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.contract import names
 from logkeep_engine.spark.nursery import Nursery
 from logkeep_engine.storage import open_uri

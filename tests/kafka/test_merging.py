@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.storage import LocalStorage
 from tests.cluster.kafka import KafkaBroker
 from tests.kafka.backing_up import Topics

@@ -2,11 +2,11 @@
 
 from datetime import UTC, datetime, timedelta
 
-from logkeep_engine.archive.care.points import KeepRules
-from logkeep_engine.archive.care.retaining import RetentionRules, run_retention
-from logkeep_engine.archive.care.retention import RetentionLimits
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.maintenance.points import KeepRules
+from logkeep_engine.archive.maintenance.retaining import RetentionRules, run_retention
+from logkeep_engine.archive.maintenance.retention import RetentionLimits
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.contract.retention import RetentionHold
 from logkeep_engine.storage import open_uri
 from tests.cluster.s3 import S3Server

@@ -10,10 +10,10 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.backup.reconcile import step, task
 from logkeep_engine.backup.reconcile.report import ReconcileReport
 from logkeep_engine.backup.reconcile.step import reconcile_archive

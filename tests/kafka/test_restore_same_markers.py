@@ -12,8 +12,8 @@ from logkeep_engine.errors import TargetChanged
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.encoding import Call, pack_uvarint
+from logkeep_engine.kafka.retry import BrokerTrouble
 from logkeep_engine.kafka.transactions import PaddingTransactions, TransactionAnswer
-from logkeep_engine.kafka.trouble import BrokerTrouble
 from logkeep_engine.log.batch import walk
 from logkeep_engine.restore.sending import same_attempt
 from tests.cluster.kafka import KafkaBroker

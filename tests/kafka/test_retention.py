@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.contract.storage import StorageSpec
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.storage import Storage, open_storage

@@ -8,11 +8,11 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from logkeep_engine.archive.care.inspect import describe
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import RemovedSegment, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.writer import begin_run
+from logkeep_engine.archive.maintenance.inspect import describe
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.errors import SpecError
 from logkeep_engine.storage import Storage, open_uri
 from tests.cluster.kafka import KafkaBroker

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark import SparkContext
 
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.errors import BrokerUnavailable, SparkFailed, SpecError, StorageRefused, TaskFailed
 from logkeep_engine.limits import NO_LIMITS, RunLimits
 from logkeep_engine.spark.conf import kubernetes_conf, master_conf

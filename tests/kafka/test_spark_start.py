@@ -199,7 +199,7 @@ def test_little_work_is_done_in_a_pod_without_executors_and_without_java() -> No
 import json, os, sys
 from logkeep_engine.contract.spec import SparkSpec
 from logkeep_engine.spark.nursery import Nursery
-from logkeep_engine.spark.placing import PlacedSession
+from logkeep_engine.spark.job_session import PlacedSession
 from logkeep_engine.tasks import Demand, no_update
 
 def double(item, context):

@@ -30,7 +30,7 @@ from logkeep_engine.kafka.client import Limits, RawClient
 from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.limits import Throttle
-from logkeep_engine.restore.sending.landed import TargetPartition, look
+from logkeep_engine.restore.sending.written import TargetPartition, look
 from logkeep_engine.spark.nursery import Nursery
 from tests.cluster.tiered import TieredBroker, tiered_topic
 from tests.kafka.backing_up import Backups, Topics, folder_spec

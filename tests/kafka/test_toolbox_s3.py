@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.cli import app
 from logkeep_engine.contract.spec import Compression
 from logkeep_engine.storage import Storage

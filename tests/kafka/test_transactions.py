@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from logkeep_engine.archive.care.verify import verify
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.spark.nursery import Nursery

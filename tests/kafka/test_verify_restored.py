@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from pyspark import SparkContext
 
-from logkeep_engine.archive.care.kept_digests import DigestsPlace
+from logkeep_engine.archive.maintenance.kept_digests import DigestsPlace
 from logkeep_engine.archive.reports import reports_of
 from logkeep_engine.contract.run import RunRequest, RunResult, VerificationFacts
 from logkeep_engine.contract.spec import parse_restore

@@ -19,8 +19,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.kafka.user_requests import Acl, Quota

@@ -9,11 +9,11 @@ from typing import Any
 
 from pyspark.sql.datasource import Filter, GreaterThanOrEqual, LessThan
 
-from logkeep_engine.archive.care.inspect import describe
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.replacements import erased_ranges
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.history.compacted import with_snapshots
+from logkeep_engine.archive.maintenance.inspect import describe
 from logkeep_engine.archive.reading.visible import shows
 from logkeep_engine.spark.source import LogkeepReader, SegmentReads
 from logkeep_engine.spark.source_options import SourceOptions

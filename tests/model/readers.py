@@ -12,9 +12,9 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.restore.model.point import plan_point

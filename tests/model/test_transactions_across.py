@@ -14,16 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logkeep_engine.archive.care import merging
-from logkeep_engine.archive.care.branching import branch_off
-from logkeep_engine.archive.care.points import KeepRules
-from logkeep_engine.archive.care.retaining import RetentionRules, retain
-from logkeep_engine.archive.care.retention import RetentionLimits
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome, TopicEntry, branch_id
 from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.writer import begin_run
+from logkeep_engine.archive.maintenance import merging
+from logkeep_engine.archive.maintenance.branching import branch_off
+from logkeep_engine.archive.maintenance.points import KeepRules
+from logkeep_engine.archive.maintenance.retaining import RetentionRules, retain
+from logkeep_engine.archive.maintenance.retention import RetentionLimits
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.archive.writing.packs import TaskPacks
 from logkeep_engine.backup.merging import merge_segments

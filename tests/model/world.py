@@ -18,13 +18,6 @@ from itertools import chain, count
 from typing import Any
 from unittest.mock import patch
 
-from logkeep_engine.archive.care import merging
-from logkeep_engine.archive.care.branching import branch_off
-from logkeep_engine.archive.care.leftovers import may_have_leftovers, remove_leftovers
-from logkeep_engine.archive.care.points import KeepRules
-from logkeep_engine.archive.care.retaining import RetentionRules, retain, run_retention
-from logkeep_engine.archive.care.retention import RetentionLimits
-from logkeep_engine.archive.care.retention_items import object_bytes
 from logkeep_engine.archive.catalog import commits
 from logkeep_engine.archive.catalog import writer as writing
 from logkeep_engine.archive.catalog.archive import Archive
@@ -45,6 +38,13 @@ from logkeep_engine.archive.catalog.packed import PackedSegments
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
 from logkeep_engine.archive.history.earlier import identities_of
+from logkeep_engine.archive.maintenance import merging
+from logkeep_engine.archive.maintenance.branching import branch_off
+from logkeep_engine.archive.maintenance.leftovers import may_have_leftovers, remove_leftovers
+from logkeep_engine.archive.maintenance.points import KeepRules
+from logkeep_engine.archive.maintenance.retaining import RetentionRules, retain, run_retention
+from logkeep_engine.archive.maintenance.retention import RetentionLimits
+from logkeep_engine.archive.maintenance.retention_items import object_bytes
 from logkeep_engine.archive.names import ARCHIVE
 from logkeep_engine.archive.writing.packs import TaskPacks
 from logkeep_engine.archive.writing.record_files import write_consumer_offsets, write_partition_indexes
@@ -55,8 +55,8 @@ from logkeep_engine.backup.generations import (
     to_read,
     whole_generations,
 )
-from logkeep_engine.backup.making import gaps_of_deleted
 from logkeep_engine.backup.merging import merge_segments
+from logkeep_engine.backup.plan_builder import gaps_of_deleted
 from logkeep_engine.backup.snapshots import make_snapshots
 from logkeep_engine.contract.retention import RetentionHold
 from logkeep_engine.contract.run import RunResult

@@ -19,9 +19,9 @@ from functools import partial
 from typing import Any, cast
 from unittest.mock import patch
 
-from logkeep_engine.archive.care.bundling import bundle_old_commits
 from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.writer import Timing
+from logkeep_engine.archive.maintenance.bundling import bundle_old_commits
 from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.errors import LogkeepError
@@ -207,8 +207,8 @@ def product(driver: Process, open_storage: Callable[..., Any], limits: Limits) -
             patch("logkeep_engine.restore.run.restoring.connection_from", connect),
             patch.object(brokers.BrokerPool, "post", posted),
             # Small enough that a topic of some dozens of records has several chunks and several batches.
-            patch("logkeep_engine.backup.making.CHUNK_BYTES", SMALL),
-            patch("logkeep_engine.backup.making.MIN_CHUNK_OFFSETS", 8),
+            patch("logkeep_engine.backup.plan_builder.CHUNK_BYTES", SMALL),
+            patch("logkeep_engine.backup.plan_builder.MIN_CHUNK_OFFSETS", 8),
             patch("logkeep_engine.restore.streams.merge.MERGED_BYTES", SMALL),
             # Each run moves commits into bundles, and the next removes them.
             patch("logkeep_engine.archiving.bundle_old_commits", partial(bundle_old_commits, rest=-HOUR)),

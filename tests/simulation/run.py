@@ -28,9 +28,9 @@ from typing import Any
 from unittest.mock import patch
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.claim import ArchiveClaim
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.backup.run import run_backup
 from logkeep_engine.contract.anchor import Anchor
 from logkeep_engine.contract.run import RunRequest, RunResult
@@ -39,7 +39,7 @@ from logkeep_engine.kafka.connection import Limits
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore.run.entry import run_restore
 from logkeep_engine.restore.sending import count
-from logkeep_engine.restore.sending.landed import TargetPartition
+from logkeep_engine.restore.sending.written import TargetPartition
 from logkeep_engine.storage import LocalStorage, Storage
 from tests.simulation.cluster import SimulatedCluster, Topic, World
 from tests.simulation.history import History

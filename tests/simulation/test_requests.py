@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.storage import LocalStorage, ObjectWriter
 from tests.kafka.restores import back_up
 from tests.simulation.backing_up import backup_spec

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.archive.care.retention_items import object_bytes
+from logkeep_engine.archive.maintenance.retention_items import object_bytes
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.contract.retention import Retention
 from logkeep_engine.contract.run import RunResult

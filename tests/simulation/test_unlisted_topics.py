@@ -12,7 +12,7 @@ from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.connection import Limits
 from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
 from logkeep_engine.kafka.queries import ClusterView
-from logkeep_engine.kafka.trouble import BrokerTrouble
+from logkeep_engine.kafka.retry import BrokerTrouble
 from tests.kafka.restores import bring_back
 from tests.simulation.backing_up import ask_first, backup, state_of, wait_no_longer
 from tests.simulation.cluster import SimulatedCluster, Topic, World

@@ -16,7 +16,7 @@ from logkeep_engine.errors import ArchiveDamaged, ArchiveFenced, BrokerUnavailab
 from logkeep_engine.report import Reporter
 from logkeep_engine.storage import LocalStorage
 from tests.unit.archive.build import ORDERS, begin, chunk
-from tests.unit.archive.care import test_leftovers as leftovers
+from tests.unit.archive.maintenance import test_leftovers as leftovers
 
 GONE = BrokerUnavailable("Nobody there.", hint="Look.")
 FENCED = ArchiveFenced("Run run-2 has taken over.", hint="Let it finish.")

@@ -10,7 +10,7 @@ from typer import Typer
 from typer.testing import CliRunner
 
 import logkeep_engine
-from logkeep_engine.archive.care.verify import VerifyProgress
+from logkeep_engine.archive.maintenance.verify import VerifyProgress
 from logkeep_engine.cli import app, kubectl
 from logkeep_engine.cli.progress import RunShown, VerifyShown
 from logkeep_engine.contract.run import PartitionProgress, Progress, TopicProgress

@@ -11,10 +11,6 @@ import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from logkeep_engine.archive.care.growth import growth
-from logkeep_engine.archive.care.points import kept_points
-from logkeep_engine.archive.care.retaining import RetentionDone, RetentionRules
-from logkeep_engine.archive.care.retention_items import object_bytes
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.generations import Generation
 from logkeep_engine.archive.catalog.held_tables import removed_tables
@@ -22,6 +18,10 @@ from logkeep_engine.archive.catalog.snapshots import NO_TIME
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.totals import SegmentTotals
 from logkeep_engine.archive.history.compacted import ExactFrom, first_exact
+from logkeep_engine.archive.maintenance.growth import growth
+from logkeep_engine.archive.maintenance.points import kept_points
+from logkeep_engine.archive.maintenance.retaining import RetentionDone, RetentionRules
+from logkeep_engine.archive.maintenance.retention_items import object_bytes
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading.completeness import complete_until
 from logkeep_engine.backup.coverage import protected_topics

@@ -11,17 +11,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from logkeep_engine.archive.care import rates
-from logkeep_engine.archive.care.cost.requests import puts
-from logkeep_engine.archive.care.rates import MeasuredRun, expected_time
-from logkeep_engine.archive.care.retaining import empty_holds, with_spec_holds
-from logkeep_engine.archive.care.retention_report import planned_retention
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.claim import claim_of
 from logkeep_engine.archive.catalog.documents import ArchiveInfo
 from logkeep_engine.archive.catalog.facts import RunOutcome
 from logkeep_engine.archive.catalog.owner import check_owner
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.maintenance import rates
+from logkeep_engine.archive.maintenance.cost.requests import puts
+from logkeep_engine.archive.maintenance.rates import MeasuredRun, expected_time
+from logkeep_engine.archive.maintenance.retaining import empty_holds, with_spec_holds
+from logkeep_engine.archive.maintenance.retention_report import planned_retention
 from logkeep_engine.backup.coverage import gone_warnings, selection_warnings, unmatched_error
 from logkeep_engine.backup.divergence import diverged
 from logkeep_engine.backup.plan import BackupPlan

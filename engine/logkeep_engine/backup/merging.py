@@ -1,4 +1,4 @@
-"""Merges small segments after a backup: `archive.care.merging` tells which, and executors do it.
+"""Merges small segments after a backup: `archive.maintenance.merging` tells which, and executors do it.
 
 The run has succeeded by then, and nothing of that makes it fail. A kill leaves packs that no commit names, as one of a
 backup's task does.
@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from logkeep_engine.archive.care.merging import MergeRules, moves_of
-from logkeep_engine.archive.care.moving import MoveDone, move_task, works_of
-from logkeep_engine.archive.care.rewriting import RewritePlace
 from logkeep_engine.archive.catalog.replacements import Exchange
 from logkeep_engine.archive.catalog.writer import Writer
+from logkeep_engine.archive.maintenance.merging import MergeRules, moves_of
+from logkeep_engine.archive.maintenance.moving import MoveDone, move_task, works_of
+from logkeep_engine.archive.maintenance.rewriting import RewritePlace
 from logkeep_engine.contract.spec import FormatName, SegmentSpec
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import ArchiveFenced

@@ -28,7 +28,7 @@ from logkeep_engine.archive.catalog.lineage import UNKNOWN, Fork, LeaderSeen
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.plans import BACKUP_PLAN, row_out, topic_in, topic_out
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.backup.sight import NOTHING_MISSED, Sight
+from logkeep_engine.backup.unselected_topics import NOTHING_MISSED, UnselectedTopics
 from logkeep_engine.stored import reading
 from logkeep_engine.tasks import Demand
 
@@ -131,7 +131,7 @@ class BackupPlan:
     unavailable: tuple[TopicPartition, ...] = ()
     gone: tuple[GoneTopic, ...] = ()
     begun: int = 0
-    sight: Sight = NOTHING_MISSED
+    sight: UnselectedTopics = NOTHING_MISSED
     generations: tuple[GenerationChange, ...] = ()
 
     def extended(self, more: BackupPlan) -> BackupPlan:
@@ -211,7 +211,7 @@ class BackupPlan:
                 unavailable=tuple((topic, number) for topic, number in body["unavailable"]),
                 gone=tuple(GoneTopic(*row) for row in body["gone"]),
                 begun=body["begun"],
-                sight=Sight.from_json(body["sight"]),
+                sight=UnselectedTopics.from_json(body["sight"]),
                 generations=tuple(map(_change, body["generations"])),
             )
 

@@ -24,8 +24,8 @@ from logkeep_engine.backup.divergence import Standings, standings_of
 from logkeep_engine.backup.generations import GenerationPolicy
 from logkeep_engine.backup.groups import find_groups, told_of_positions
 from logkeep_engine.backup.held_plan import plan_in, refuse_strange
-from logkeep_engine.backup.making import BrokerAnswers, gaps_of_deleted, make_plan, unheard_of
 from logkeep_engine.backup.plan import ALL_PARTITIONS, BackupPlan, GoneTopic, TopicPartition
+from logkeep_engine.backup.plan_builder import BrokerAnswers, gaps_of_deleted, make_plan, unheard_of
 from logkeep_engine.backup.remote import cut_remote
 from logkeep_engine.backup.selection import (
     added_topics,
@@ -36,7 +36,7 @@ from logkeep_engine.backup.selection import (
     select_topics,
     unlisted_topics,
 )
-from logkeep_engine.backup.sight import Names, Sight, left_out, missed
+from logkeep_engine.backup.unselected_topics import Names, UnselectedTopics, left_out, missed
 from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDivergence
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, ObjectExists, ObjectMissing
@@ -212,7 +212,7 @@ class BackupPlanner:
             "spec.topics.exclude.",
         )
 
-    def _select(self, state: ArchiveState) -> tuple[list[TopicInfo], list[str], list[TopicInfo], Sight]:
+    def _select(self, state: ArchiveState) -> tuple[list[TopicInfo], list[str], list[TopicInfo], UnselectedTopics]:
         """The topics of this run, the names of those that cannot be described, and those that the archive knows and
         that are not gone, although the broker that was asked for all topics does not list them; and what is in none of
         these.
@@ -247,7 +247,7 @@ class BackupPlanner:
             raise unreadable(refused, "any topic that spec.topics chooses")
         chosen = {topic.name for topic in selected}
         kept = {state.topics[topic_id].name for topic_id, _ in state.segments}
-        sight = Sight(
+        sight = UnselectedTopics(
             left_out([*found, *nameless.values()], chosen | left, spec.topics),
             Names.of(topic.name for topic in known if topic.name in kept and topic.name not in chosen),
             self._unreadable(refused, [*hidden, *missed(spec.topics.include, spec.topics.exclude, chosen | left)]),

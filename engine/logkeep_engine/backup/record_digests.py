@@ -8,10 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from logkeep_engine.archive.care.kept_digests import AT_ONCE, DigestsInWork, DigestsPlace, OnDigests, keep_as_made
-from logkeep_engine.archive.care.record_digests import DigestWork, SegmentDigests, make_digests, reaching_into
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.maintenance.kept_digests import (
+    AT_ONCE,
+    DigestsInWork,
+    DigestsPlace,
+    OnDigests,
+    keep_as_made,
+)
+from logkeep_engine.archive.maintenance.record_digests import DigestWork, SegmentDigests, make_digests, reaching_into
 from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.storage import Storage

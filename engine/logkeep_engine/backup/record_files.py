@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from logkeep_engine.archive.care.leftovers import may_have_leftovers
 from logkeep_engine.archive.catalog.facts import GroupEntry, TopicEntry
 from logkeep_engine.archive.catalog.writer import Writer
+from logkeep_engine.archive.maintenance.leftovers import may_have_leftovers
 from logkeep_engine.archive.writing.record_files import (
     every_partition,
     newest_topics,

@@ -14,13 +14,13 @@ from collections.abc import Callable, Collection, Mapping, MutableMapping, Seque
 from dataclasses import replace
 from functools import partial
 
-from logkeep_engine.archive.care.branching import branch_off
-from logkeep_engine.archive.care.retaining import RetentionDone, empty_holds, retain, with_spec_holds
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.claim import claim_of
 from logkeep_engine.archive.catalog.facts import ClusterStateEntry, Gap, Partition, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
+from logkeep_engine.archive.maintenance.branching import branch_off
+from logkeep_engine.archive.maintenance.retaining import RetentionDone, empty_holds, retain, with_spec_holds
 from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.backup.activating import Activating
 from logkeep_engine.backup.archive_report import archive_report, retained_by
@@ -68,7 +68,7 @@ from logkeep_engine.backup.summary import (
 from logkeep_engine.backup.task import BackupTask, PieceDone, archive_task
 from logkeep_engine.backup.watch import EndedBackup
 from logkeep_engine.contract.archive import ArchiveReport
-from logkeep_engine.contract.everything import ClusterStateMode
+from logkeep_engine.contract.cluster_state import ClusterStateMode
 from logkeep_engine.contract.reconcile import ReconcileFacts
 from logkeep_engine.contract.run import MAX_LIST, LossFact, RunRequest, RunResult
 from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDataLoss

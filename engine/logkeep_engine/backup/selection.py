@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from logkeep_engine.archive.care.retaining import RetentionRules
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.maintenance.retaining import RetentionRules
 from logkeep_engine.archive.names import DATA, TOPICS, avro_stem
 from logkeep_engine.archive.reading.incarnations import incarnations
 from logkeep_engine.contract.patterns import NamePatterns

@@ -62,14 +62,14 @@ class HeldBack:
 
 
 @dataclass(frozen=True)
-class Told:
+class BrokerRetentionLimits:
     """The answers of the brokers. `deadlines` None: they did not tell. `held` are topics by name."""
 
     deadlines: Deadlines | None = None
     held: Mapping[str, HeldBack] = field(default_factory=dict)
 
 
-def ask_brokers(backup: EndedBackup, connection: KafkaConnection) -> Told:
+def ask_brokers(backup: EndedBackup, connection: KafkaConnection) -> BrokerRetentionLimits:
     """Ask brokers about the topics of a run that has tried everything. Nothing is told if they do not answer."""
     started = time.monotonic()
     patience = min(QUESTION_SECONDS, connection.limits.control)
@@ -78,12 +78,12 @@ def ask_brokers(backup: EndedBackup, connection: KafkaConnection) -> Told:
             found = _ask(backup, control)
     except LogkeepError as error:
         log.warning("it is unknown when the cluster deletes records: %s", error.message)
-        return Told()
+        return BrokerRetentionLimits()
     log.info("asked for the limits of %d topics in %.1f s", len(backup.plan.topics), time.monotonic() - started)
     return found
 
 
-def _ask(backup: EndedBackup, control: ControlPlane) -> Told:
+def _ask(backup: EndedBackup, control: ControlPlane) -> BrokerRetentionLimits:
     plan = backup.plan
     gone = {topic.topic_id for topic in plan.gone}
     topics = {topic.name: topic for topic in plan.topics if topic.topic_id not in gone}
@@ -112,7 +112,7 @@ def _ask(backup: EndedBackup, control: ControlPlane) -> Told:
         unknown_topics=len(unknown),
         topics=tuple(soonest[:MAX_LIST]),
     )
-    return Told(found, logs.held_back())
+    return BrokerRetentionLimits(found, logs.held_back())
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from logkeep_engine.cli.output import facts, print_json, say, stdout, table
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
-    from logkeep_engine.archive.care.cost.facts import ArchiveCost
-    from logkeep_engine.archive.care.retention import RetentionLimits
     from logkeep_engine.archive.catalog.archive import Archive
+    from logkeep_engine.archive.maintenance.cost.archive_cost import ArchiveCost
+    from logkeep_engine.archive.maintenance.retention import RetentionLimits
     from logkeep_engine.contract.prices import Prices
     from logkeep_engine.contract.retention import Retention
 
@@ -71,8 +71,8 @@ class CostOptions:
 def show_cost(archive: Archive, options: CostOptions, output: Output, spec: Retention | None = None) -> None:
     """Print what an archive costs, and write it as a page if that is asked for. `spec` is the retention of a resource.
     Raises SpecError, and what the storage raises."""
-    from logkeep_engine.archive.care.cost.estimate import CostQuestion, cost_of
     from logkeep_engine.archive.history.compacted import with_snapshots
+    from logkeep_engine.archive.maintenance.cost.estimate import CostQuestion, cost_of
     from logkeep_engine.archive.reading.visible import shows
 
     prices = None if options.prices is None else read_prices(options.prices)
@@ -104,7 +104,7 @@ def read_prices(file: str) -> Prices:
 
 
 def _limits(retention: Retention | None) -> RetentionLimits | None:
-    from logkeep_engine.archive.care.retention import RetentionLimits
+    from logkeep_engine.archive.maintenance.retention import RetentionLimits
 
     if retention is None or (retention.max_age is None and retention.max_bytes is None):
         return None
@@ -113,7 +113,7 @@ def _limits(retention: Retention | None) -> RetentionLimits | None:
 
 
 def _write_page(file: str, cost: ArchiveCost) -> None:
-    from logkeep_engine.archive.care.cost.page import page_of
+    from logkeep_engine.archive.maintenance.cost.page import page_of
 
     try:
         Path(file).write_text(page_of(cost), encoding="utf-8")
@@ -123,7 +123,7 @@ def _write_page(file: str, cost: ArchiveCost) -> None:
 
 
 def _print_cost(cost: ArchiveCost) -> None:
-    from logkeep_engine.archive.care.cost.words import (
+    from logkeep_engine.archive.maintenance.cost.words import (
         CostWords,
         operations_of,
         projected_of,

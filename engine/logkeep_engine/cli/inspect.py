@@ -16,10 +16,15 @@ from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.values import human_bytes, so_many
 
 if TYPE_CHECKING:
-    from logkeep_engine.archive.care.inspect import ClusterStateInfo, Description, InspectedPartition, InspectedTopic
     from logkeep_engine.archive.catalog.archive import Archive
     from logkeep_engine.archive.catalog.cluster_state import ClusterState
     from logkeep_engine.archive.catalog.state import ArchiveState
+    from logkeep_engine.archive.maintenance.inspect import (
+        ClusterStateInfo,
+        Description,
+        InspectedPartition,
+        InspectedTopic,
+    )
     from logkeep_engine.contract.retention import Retention
 
 
@@ -93,8 +98,8 @@ def show(
 
 def show_archive(archive: Archive, output: Output, *, partitions: bool, cluster_state: bool) -> None:
     """Print what an archive holds."""
-    from logkeep_engine.archive.care.inspect import describe
     from logkeep_engine.archive.history.compacted import with_snapshots
+    from logkeep_engine.archive.maintenance.inspect import describe
     from logkeep_engine.archive.reading.beginnings import missing_beginnings
     from logkeep_engine.archive.reading.completeness import complete_until
     from logkeep_engine.archive.reading.visible import shows

@@ -26,7 +26,7 @@ from logkeep_engine.contract.values import human_bytes, human_duration, so_many
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from logkeep_engine.archive.care.verify import VerifyProgress
+    from logkeep_engine.archive.maintenance.verify import VerifyProgress
 
 LINE_EVERY_SECONDS = 5.0
 _WHOLE = ""  # no topic has this name

@@ -29,8 +29,8 @@ from logkeep_engine.errors import SpecError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from logkeep_engine.archive.care.retaining import RetentionDone
-    from logkeep_engine.archive.care.retention_report import RetentionPreview
+    from logkeep_engine.archive.maintenance.retaining import RetentionDone
+    from logkeep_engine.archive.maintenance.retention_report import RetentionPreview
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing: print what would go, and what stays and why.")]
 Topics = Annotated[
@@ -63,10 +63,10 @@ def retention(
     Kubernetes: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY instead.
     """
     with errors(debug):
-        from logkeep_engine.archive.care.retaining import run_retention
-        from logkeep_engine.archive.care.retention_report import preview
         from logkeep_engine.archive.catalog.archive import Archive
         from logkeep_engine.archive.catalog.owner import check_owner
+        from logkeep_engine.archive.maintenance.retaining import run_retention
+        from logkeep_engine.archive.maintenance.retention_report import preview
         from logkeep_engine.backup.selection import retention_rules
         from logkeep_engine.cli.documents import claim_of_file, read_document
         from logkeep_engine.contract.spec import parse_backup
@@ -112,9 +112,9 @@ def hold(
     --run the holds are listed. Those of a KafkaBackup (spec.retention.hold) are released there.
     """
     with errors(debug):
-        from logkeep_engine.archive.care.retaining import change_holds
         from logkeep_engine.archive.catalog.claim import ArchiveClaim
         from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
+        from logkeep_engine.archive.maintenance.retaining import change_holds
 
         if release and not topic and not run:
             raise SpecError(

@@ -30,8 +30,8 @@ from logkeep_engine.contract.values import human_bytes, so_many
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
-    from logkeep_engine.archive.care.verify import Unread, VerifyReport
     from logkeep_engine.archive.catalog.archive import Archive
+    from logkeep_engine.archive.maintenance.verify import Unread, VerifyReport
     from logkeep_engine.contract.anchor import Anchor
     from logkeep_engine.kafka.connection import KafkaConnection
     from logkeep_engine.toolbox.against import AgainstReport
@@ -107,9 +107,9 @@ def _verify(
     parts: int | None,
     anchor: Anchor | None,
 ) -> None:
-    from logkeep_engine.archive.care.increments import VerifyCycle
-    from logkeep_engine.archive.care.leases import READING, reading
-    from logkeep_engine.archive.care.verify import verify as verify_archive
+    from logkeep_engine.archive.maintenance.increments import VerifyCycle
+    from logkeep_engine.archive.maintenance.leases import READING, reading
+    from logkeep_engine.archive.maintenance.verify import verify as verify_archive
     from logkeep_engine.cli.progress import VerifyShown
 
     live = None

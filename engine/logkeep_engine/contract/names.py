@@ -10,8 +10,8 @@ from enum import IntEnum
 BACKUP, RESTORE, BACKUP_RUN = "KafkaBackup", "KafkaRestore", "KafkaBackupRun"
 ERASURE = "Erasure"
 RETENTION, HOLD, RECONCILIATION = "Retention", "Hold", "Reconciliation"
-CARE_KINDS = frozenset({RETENTION, HOLD, RECONCILIATION, ERASURE})
-"""The kinds of runs that take care of an archive and add no records to it: their ends are no points."""
+MAINTENANCE_KINDS = frozenset({RETENTION, HOLD, RECONCILIATION, ERASURE})
+"""The kinds of runs that keep an archive in order and add no records to it: their ends are no points."""
 # The kinds of resources, with their names in paths of the Kubernetes API.
 PLURALS = {BACKUP: "kafkabackups", RESTORE: "kafkarestores", BACKUP_RUN: "kafkabackupruns"}
 

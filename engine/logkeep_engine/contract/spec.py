@@ -15,11 +15,11 @@ from pydantic.alias_generators import to_camel
 
 from logkeep_engine.contract.anchor import AnchorText
 from logkeep_engine.contract.cluster import ClusterSpec
+from logkeep_engine.contract.cluster_state import ClusterStateMode, RestoredAcls, SchemaTopic, refuse_contradictions
 from logkeep_engine.contract.compacted import CompactedTopics, Generations, Snapshots
 from logkeep_engine.contract.drill import DrillSpec
 from logkeep_engine.contract.emitting import Emit, EmitOptions
 from logkeep_engine.contract.erasures import MAX_ERASURES, Erasure
-from logkeep_engine.contract.everything import ClusterStateMode, RestoredAcls, SchemaTopic, refuse_contradictions
 from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.pattern_lists import Patterns, SomePatterns

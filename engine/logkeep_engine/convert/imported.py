@@ -174,7 +174,7 @@ def check_not_imported(storage: Storage) -> ArchiveState:
     except ArchiveMissing:
         return ArchiveState()
     state = archive.load()
-    runs = [run for run in state.runs.values() if not run.is_care]
+    runs = [run for run in state.runs.values() if not run.is_maintenance]
     if not archive.info.imported or any(run.kind != KIND or run.outcome is RunOutcome.SUCCEEDED for run in runs):
         how = "it was imported before" if archive.info.imported else "Logkeep made it"
         raise ArchiveMismatch(

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.leases import reading
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.cluster_state import keep_cluster_state
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Receipt, RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
+from logkeep_engine.archive.maintenance.leases import reading
 from logkeep_engine.archive.plans import CONVERT_PLAN_FILE
 from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.archive.writing.record_files import (
@@ -32,7 +32,7 @@ from logkeep_engine.archive.writing.record_files import (
 from logkeep_engine.archiving import ArchivingRun, Committer, check_beginning
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import Compression, DigestAlgorithm, FormatName, FormatOptions
-from logkeep_engine.convert.exact import carry_exact, told_of_logs
+from logkeep_engine.convert.inexact import carry_exact, told_of_logs
 from logkeep_engine.convert.lineage import check_same_logs, leader_epochs, leaders_seen
 from logkeep_engine.convert.loss import LossReport
 from logkeep_engine.convert.plan import (

@@ -65,7 +65,7 @@ def _other_origin(source: ConvertSource, target: Archive) -> str:
     enough to tell: each run was held against the plans before it."""
     state = target.load()
     for run in state.runs.values():
-        if not run.is_care and run.kind != KIND:
+        if not run.is_maintenance and run.kind != KIND:
             return f"run {run.run_id} ({run.kind})"
     last = next(stored_plans(target.storage, state), None)
     return "" if last is None or last.source == source.identity else f"a conversion of {last.source}"

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.moving import SegmentMove
 from logkeep_engine.archive.catalog.facts import GenerationChange, GenerationStep, Partition
 from logkeep_engine.archive.catalog.generations import passive_of
 from logkeep_engine.archive.catalog.held_tables import held_tables, removed_tables, tables_of
 from logkeep_engine.archive.catalog.packed import PackedSegments, PackId, packs_of
 from logkeep_engine.archive.catalog.row_facts import packed_facts
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.maintenance.moving import SegmentMove
 from logkeep_engine.archive.pack_table import read_table
 from logkeep_engine.storage import Storage
 

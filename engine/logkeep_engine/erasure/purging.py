@@ -12,14 +12,14 @@ from collections.abc import Collection, Iterator
 from itertools import chain
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.kept_digests import DigestsPlace
-from logkeep_engine.archive.care.removal import named_packs
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.held_tables import held_tables, removed_tables
 from logkeep_engine.archive.catalog.packed import packs_of
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer
+from logkeep_engine.archive.maintenance.kept_digests import DigestsPlace
+from logkeep_engine.archive.maintenance.removal import named_packs
 from logkeep_engine.archive.writing.record_files import is_made_again
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.storage import Storage, UnseenObject

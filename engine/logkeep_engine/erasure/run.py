@@ -16,11 +16,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from logkeep_engine.archive.care.moving import MoveDone, move_task
-from logkeep_engine.archive.care.moving import works_of as moves_in_tasks
-from logkeep_engine.archive.care.removal import purge, write_indexes
-from logkeep_engine.archive.care.rewriting import RewritePlace
-from logkeep_engine.archive.care.topics_on_hold import hold_on
 from logkeep_engine.archive.catalog.archive import NO_CLAIM, Archive
 from logkeep_engine.archive.catalog.claim import ArchiveClaim
 from logkeep_engine.archive.catalog.facts import (
@@ -35,6 +30,11 @@ from logkeep_engine.archive.catalog.packed import PackId
 from logkeep_engine.archive.catalog.replacements import Exchange
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
+from logkeep_engine.archive.maintenance.moving import MoveDone, move_task
+from logkeep_engine.archive.maintenance.moving import works_of as moves_in_tasks
+from logkeep_engine.archive.maintenance.removal import purge, write_indexes
+from logkeep_engine.archive.maintenance.rewriting import RewritePlace
+from logkeep_engine.archive.maintenance.topics_on_hold import hold_on
 from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.contract.names import ERASURE
 from logkeep_engine.contract.run import RunResult

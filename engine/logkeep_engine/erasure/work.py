@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from logkeep_engine.archive.care.moving import ATTEMPTS
-from logkeep_engine.archive.care.rewriting import RewritePlace, Rewritten, SnapshotFrame, without_keys
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.held_tables import tables_of
 from logkeep_engine.archive.catalog.packed import PackedSegments
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.maintenance.moving import ATTEMPTS
+from logkeep_engine.archive.maintenance.rewriting import RewritePlace, Rewritten, SnapshotFrame, without_keys
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log.keys import WantedKeys
 from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskProgress, in_groups

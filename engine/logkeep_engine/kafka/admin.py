@@ -22,8 +22,8 @@ from logkeep_engine.kafka.brokers import ADVERTISED, BrokerPool
 from logkeep_engine.kafka.connection import KafkaConnection, told_authorities, told_login
 from logkeep_engine.kafka.features import finalized_features
 from logkeep_engine.kafka.kept_pool import KeptPool, Question, ask_once
+from logkeep_engine.kafka.retry import BrokerTrouble, Patience
 from logkeep_engine.kafka.survey import Survey
-from logkeep_engine.kafka.trouble import BrokerTrouble, Patience
 
 T = TypeVar("T")
 

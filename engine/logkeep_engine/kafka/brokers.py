@@ -35,7 +35,7 @@ from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.kafka.encoding import Call, VersionMissing
 from logkeep_engine.kafka.opening import reason_of, refusal
 from logkeep_engine.kafka.queries import METADATA, METADATA_VERSIONS, ClusterView, describe_topics
-from logkeep_engine.kafka.trouble import BrokerTrouble, Patience, raise_for
+from logkeep_engine.kafka.retry import BrokerTrouble, Patience, raise_for
 from logkeep_engine.kafka.wire import Wire, open_wire
 
 R = TypeVar("R")

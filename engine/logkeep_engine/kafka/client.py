@@ -24,8 +24,8 @@ from logkeep_engine.kafka.fetch import Fetcher
 from logkeep_engine.kafka.fetched import Fetched, WrittenBatch
 from logkeep_engine.kafka.produce import Producer
 from logkeep_engine.kafka.protocol import EARLIEST, LATEST
+from logkeep_engine.kafka.retry import BrokerTrouble, Patience, raise_for, refused
 from logkeep_engine.kafka.transactions import PaddingTransactions, PaddingTurns
-from logkeep_engine.kafka.trouble import BrokerTrouble, Patience, raise_for, refused
 
 __all__ = ["Fetched", "Limits", "RawClient", "WrittenBatch"]
 

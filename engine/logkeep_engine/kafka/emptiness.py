@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from logkeep_engine.errors import RecordsWithheld
 from logkeep_engine.kafka.connection import Limits
-from logkeep_engine.kafka.trouble import BrokerTrouble, Patience
+from logkeep_engine.kafka.retry import BrokerTrouble, Patience
 from logkeep_engine.log.batch import parse_header
 
 if TYPE_CHECKING:

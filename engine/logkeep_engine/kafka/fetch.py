@@ -14,8 +14,8 @@ from logkeep_engine.kafka.encoding import Call
 from logkeep_engine.kafka.fetched import Fetched, WrittenBatch, next_offset, written_batches
 from logkeep_engine.kafka.protocol import EARLIEST, LATEST, FetchAnswer
 from logkeep_engine.kafka.queries import EpochEnd
+from logkeep_engine.kafka.retry import BrokerTrouble, Patience, raise_for, refused
 from logkeep_engine.kafka.stream import NextSize, Stream, StreamOptions
-from logkeep_engine.kafka.trouble import BrokerTrouble, Patience, raise_for, refused
 
 DEFAULT_MAX_BYTES = 16 << 20
 _LEAST_BYTES = 1 << 20

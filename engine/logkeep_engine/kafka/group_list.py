@@ -21,7 +21,7 @@ from logkeep_engine.kafka.codes import RETRIABLE, Code
 from logkeep_engine.kafka.encoding import NO_TAGS, Call, Reader, pack_uvarint
 from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
 from logkeep_engine.kafka.queries import ClusterView
-from logkeep_engine.kafka.trouble import BrokerTrouble
+from logkeep_engine.kafka.retry import BrokerTrouble
 
 LIST_GROUPS = 16
 _WITH_STATES, _WITH_KINDS = 4, 5

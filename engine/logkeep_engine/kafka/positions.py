@@ -17,7 +17,7 @@ from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.encoding import Call, Reader, pack_string
-from logkeep_engine.kafka.trouble import BrokerTrouble
+from logkeep_engine.kafka.retry import BrokerTrouble
 
 _AT_ONCE = 50
 GROUP, TRANSACTION = 0, 1  # what a coordinator keeps (FindCoordinatorRequest.CoordinatorType)

@@ -27,7 +27,7 @@ from logkeep_engine.kafka.encoding import Buffer
 from logkeep_engine.kafka.fetch import Fetcher
 from logkeep_engine.kafka.protocol import LATEST
 from logkeep_engine.kafka.read_back import Behind, ReadBack
-from logkeep_engine.kafka.trouble import BrokerTrouble, Patience, raise_for
+from logkeep_engine.kafka.retry import BrokerTrouble, Patience, raise_for
 from logkeep_engine.log.batch import HEADER_SIZE
 
 Batch = Buffer | tuple[Buffer, ...]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from logkeep_engine.errors import OffsetOutOfRange, RecordsWithheld, TargetChanged
 from logkeep_engine.kafka.fetch import Fetcher
 from logkeep_engine.kafka.queries import Where
-from logkeep_engine.kafka.trouble import BrokerTrouble
+from logkeep_engine.kafka.retry import BrokerTrouble
 
 
 class Behind(Exception):

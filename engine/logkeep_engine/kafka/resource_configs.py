@@ -16,8 +16,8 @@ from logkeep_engine.kafka.admin import Admin
 from logkeep_engine.kafka.codes import RETRIABLE, Code
 from logkeep_engine.kafka.encoding import NO_TAGS, Call, Reader, pack_array, pack_string, pack_uvarint
 from logkeep_engine.kafka.group_list import listed_groups
+from logkeep_engine.kafka.retry import BrokerTrouble
 from logkeep_engine.kafka.survey import Survey, in_parts
-from logkeep_engine.kafka.trouble import BrokerTrouble
 from logkeep_engine.kafka.users import Known, SetRefused
 
 GROUP, CLIENT_METRICS = "GROUP", "CLIENT_METRICS"

@@ -11,8 +11,8 @@ from typing import TypeVar
 from logkeep_engine.kafka import protocol, transactions
 from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.codes import Code
+from logkeep_engine.kafka.retry import BrokerTrouble, Patience
 from logkeep_engine.kafka.survey import in_parts
-from logkeep_engine.kafka.trouble import BrokerTrouble, Patience
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.encoding import Call
 from logkeep_engine.kafka.queries import EpochEnd, Offset, PartitionView, TopicView, Where
-from logkeep_engine.kafka.trouble import BrokerTrouble, raise_for, refused
+from logkeep_engine.kafka.retry import BrokerTrouble, raise_for, refused
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -23,8 +23,8 @@ from logkeep_engine.errors import (
 from logkeep_engine.kafka.admin import UNREACHABLE, Admin
 from logkeep_engine.kafka.codes import GONE, RETRIABLE, Code
 from logkeep_engine.kafka.queries import TopicView, delete_topics
+from logkeep_engine.kafka.retry import BrokerTrouble
 from logkeep_engine.kafka.survey import Survey, in_parts
-from logkeep_engine.kafka.trouble import BrokerTrouble
 from logkeep_engine.log.cleanup import is_compacted
 
 log = logging.getLogger(__name__)

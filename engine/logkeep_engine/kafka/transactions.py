@@ -32,7 +32,7 @@ from logkeep_engine.kafka.codes import GONE, RETRIABLE, Code
 from logkeep_engine.kafka.encoding import Call, Reader, pack_array, pack_string, pack_uvarint
 from logkeep_engine.kafka.positions import TRANSACTION, find_coordinator
 from logkeep_engine.kafka.protocol import ProducerIdAnswer
-from logkeep_engine.kafka.trouble import BrokerTrouble, Patience, raise_for
+from logkeep_engine.kafka.retry import BrokerTrouble, Patience, raise_for
 from logkeep_engine.log.padding import padding_batch
 
 T = TypeVar("T")

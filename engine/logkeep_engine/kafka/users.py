@@ -13,8 +13,8 @@ from logkeep_engine.errors import BrokerRefused, BrokerUnavailable
 from logkeep_engine.kafka.admin import Admin
 from logkeep_engine.kafka.codes import RETRIABLE, Code
 from logkeep_engine.kafka.encoding import Call
+from logkeep_engine.kafka.retry import BrokerTrouble
 from logkeep_engine.kafka.survey import Survey, in_parts
-from logkeep_engine.kafka.trouble import BrokerTrouble
 from logkeep_engine.kafka.user_requests import (
     Acl,
     Described,

@@ -17,8 +17,8 @@ from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.protocol import EARLIEST
 from logkeep_engine.kafka.queries import NO_TOPIC_ID, ClusterView, PartitionView, TopicView, Where
+from logkeep_engine.kafka.retry import BrokerTrouble
 from logkeep_engine.kafka.survey import Survey
-from logkeep_engine.kafka.trouble import BrokerTrouble
 
 
 class Fate(Enum):

@@ -33,8 +33,8 @@ from logkeep_engine.report import Reporter, failed
 from logkeep_engine.spark import daemon
 from logkeep_engine.spark.conf import master_conf, planned_for, uses_s3
 from logkeep_engine.spark.config_map import ConfigMapSink
+from logkeep_engine.spark.job_session import JobSession
 from logkeep_engine.spark.nursery import Nursery
-from logkeep_engine.spark.placing import PlacedSession
 from logkeep_engine.spark.requests import read_request
 from logkeep_engine.spark.session import Session
 
@@ -128,10 +128,10 @@ def _run(
     request: RunRequest,
     spec: KafkaBackupSpec | KafkaRestoreSpec,
     master: str | None,
-    session: Session | PlacedSession,
+    session: Session | JobSession,
     reporter: Reporter,
 ) -> RunResult:
-    runner, expect = session.runner, session.expect if isinstance(session, PlacedSession) else None
+    runner, expect = session.runner, session.expect if isinstance(session, JobSession) else None
     if isinstance(spec, KafkaBackupSpec):
         from logkeep_engine.backup.run import run_backup
 
@@ -145,9 +145,9 @@ def _run(
     return run_restore(request, planned_for(master, spec), runner, reporter, os.environ, expect)
 
 
-def _with_keys_without_effect(result: RunResult, session: Session | PlacedSession) -> RunResult:
+def _with_keys_without_effect(result: RunResult, session: Session | JobSession) -> RunResult:
     """The result with a warning if the run took no notice of keys of `spark.conf`."""
-    keys = session.without_effect() if isinstance(session, PlacedSession) else []
+    keys = session.without_effect() if isinstance(session, JobSession) else []
     if not keys:
         return result
     more = f" and {len(keys) - MAX_LIST} more" if len(keys) > MAX_LIST else ""
@@ -167,7 +167,7 @@ def _session(
     nursery: Nursery | None,
     environ: MutableMapping[str, str],
     stack: contextlib.ExitStack,
-) -> Session | PlacedSession:
+) -> Session | JobSession:
     """The session whose runner does the tasks. With `master` Spark starts at once.
 
     What runs tasks is stopped when `stack` is closed, after the result has been told.
@@ -176,7 +176,7 @@ def _session(
     if nursery is None:
         conf = master_conf(master, request.spark_conf, environ)
         return stack.enter_context(Session(conf, environ=environ, s3=s3))
-    placed = PlacedSession(spec.spark, request.spark_conf, environ, nursery, s3=s3, placed=reporter.executors)
+    placed = JobSession(spec.spark, request.spark_conf, environ, nursery, s3=s3, placed=reporter.executors)
     return stack.enter_context(placed)
 
 

@@ -107,9 +107,9 @@ class LogkeepReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Plan the read. Raises ArchiveMissing, ArchiveMismatch, ArchiveDamaged, NoTopicMatches, and what the storage
         raises."""
-        from logkeep_engine.archive.care.leases import SharedNote
         from logkeep_engine.archive.catalog.archive import Archive
         from logkeep_engine.archive.history.compacted import with_snapshots
+        from logkeep_engine.archive.maintenance.leases import SharedNote
         from logkeep_engine.archive.reading import view
         from logkeep_engine.archive.reading.visible import shows
         from logkeep_engine.spark.source_plan import plan
@@ -133,7 +133,7 @@ class LogkeepReader(DataSourceReader):
         """Read one Spark partition. Raises ArchiveDamaged at the first damage, and what the storage raises."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from logkeep_engine.archive.care.leases import SharedNote
+        from logkeep_engine.archive.maintenance.leases import SharedNote
         from logkeep_engine.spark.source_rows import arrow_batches, read_rows
 
         assert isinstance(partition, SegmentReads)

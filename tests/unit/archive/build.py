@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from logkeep_engine.archive.care.segment_check import check_all
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import FILES, SegmentEntry
 from logkeep_engine.archive.catalog.facts import (
@@ -17,6 +16,7 @@ from logkeep_engine.archive.catalog.facts import (
 )
 from logkeep_engine.archive.catalog.generations import generation_of
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
+from logkeep_engine.archive.maintenance.segment_check import check_all
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.layouts import reader_of
 from logkeep_engine.archive.reading.partition import open_partition

@@ -62,7 +62,7 @@ def pack_paths(storage: Storage) -> list[str]:
 
 def faults(storage: Storage) -> list[str]:
     """Verify the archive; returns faults and orphans."""
-    from logkeep_engine.archive.care.verify import verify
+    from logkeep_engine.archive.maintenance.verify import verify
 
     report = verify(Archive.open(storage))
     return [*map(str, report.faults), *report.orphans]

@@ -8,10 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.archive.care.points import KeepRules
-from logkeep_engine.archive.care.removal import Purged
-from logkeep_engine.archive.care.retaining import RetentionRules, retain
-from logkeep_engine.archive.care.retention import RetentionLimits
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import (
     Coverage,
@@ -23,6 +19,10 @@ from logkeep_engine.archive.catalog.facts import (
 )
 from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.maintenance.points import KeepRules
+from logkeep_engine.archive.maintenance.removal import Purged
+from logkeep_engine.archive.maintenance.retaining import RetentionRules, retain
+from logkeep_engine.archive.maintenance.retention import RetentionLimits
 from logkeep_engine.archive.reading.completeness import complete_until
 from logkeep_engine.backup.archive_report import generations_of, recovery, retained_by, topic_totals
 from logkeep_engine.backup.plan import BackupPlan, Chunk

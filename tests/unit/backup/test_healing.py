@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.archive.care.inspect import describe
 from logkeep_engine.archive.catalog import checkpoint
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import (
@@ -24,6 +23,7 @@ from logkeep_engine.archive.catalog.generations import generation_of
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.history.compacted import with_snapshots
+from logkeep_engine.archive.maintenance.inspect import describe
 from logkeep_engine.archive.reading.view import choose
 from logkeep_engine.backup.generations import GenerationPolicy, activation
 from logkeep_engine.backup.reconcile.comparing import ComparedKeys
@@ -198,7 +198,7 @@ def test_a_run_of_its_own_is_no_point_and_survives_a_kill_before_and_behind_its_
     chosen = choose(found)
     assert chosen.finished
     assert chosen.state.accounted_for(*KEY) == [(0, 100)]
-    assert [run.run_id for run in chosen.state.runs.values() if not run.is_care] == ["run-1"]
+    assert [run.run_id for run in chosen.state.runs.values() if not run.is_maintenance] == ["run-1"]
     assert found.load().commit > end
 
 

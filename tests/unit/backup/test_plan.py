@@ -18,7 +18,6 @@ from logkeep_engine.archive.catalog.lines import FOREVER, Line
 from logkeep_engine.archive.catalog.receipts import ReceiptCheck
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.names import records_stem, segment_stem
-from logkeep_engine.backup.making import BrokerAnswers, make_plan
 from logkeep_engine.backup.plan import (
     MAX_CHUNKS_PER_TASK,
     REASON_RETENTION,
@@ -32,6 +31,7 @@ from logkeep_engine.backup.plan import (
     pack,
     still_open,
 )
+from logkeep_engine.backup.plan_builder import BrokerAnswers, make_plan
 from logkeep_engine.backup.selection import (
     AVRO_INTERNAL_TOPICS,
     check_incarnations,

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.archive.care.points import KeepRules
-from logkeep_engine.archive.care.retaining import RetentionRules, retain, run_retention
-from logkeep_engine.archive.care.retention import RetentionLimits
-from logkeep_engine.archive.care.retention_report import planned_retention, preview
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import RunOutcome, TopicEntry
+from logkeep_engine.archive.maintenance.points import KeepRules
+from logkeep_engine.archive.maintenance.retaining import RetentionRules, retain, run_retention
+from logkeep_engine.archive.maintenance.retention import RetentionLimits
+from logkeep_engine.archive.maintenance.retention_report import planned_retention, preview
 from logkeep_engine.backup.selection import retention_rules
 from logkeep_engine.contract.retention import RetentionHold
 from logkeep_engine.contract.spec import KafkaBackupSpec, parse_backup

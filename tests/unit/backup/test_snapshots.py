@@ -20,9 +20,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logkeep_engine.archive.care import merging
-from logkeep_engine.archive.care.inspect import describe
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import (
     Branching,
@@ -35,6 +32,9 @@ from logkeep_engine.archive.catalog.facts import (
     branch_id,
 )
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot
+from logkeep_engine.archive.maintenance import merging
+from logkeep_engine.archive.maintenance.inspect import describe
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.backup.archive_report import snapshots_of

@@ -12,7 +12,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import RunOutcome, TopicEntry
 from logkeep_engine.backup import watch
 from logkeep_engine.backup.plan import BackupPlan
-from logkeep_engine.backup.watch import EndedBackup, HeldBack, Told, ask_brokers
+from logkeep_engine.backup.watch import BrokerRetentionLimits, EndedBackup, HeldBack, ask_brokers
 from logkeep_engine.errors import BrokerUnavailable
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import Bounds
@@ -63,7 +63,7 @@ def backed(tmp_path: Path) -> EndedBackup:
     return EndedBackup("run-1", archive, archive.load(), BackupPlan("run-1", (topic,), ()))
 
 
-def ask(backed: EndedBackup, leaders: Leaders, monkeypatch: pytest.MonkeyPatch) -> Told:
+def ask(backed: EndedBackup, leaders: Leaders, monkeypatch: pytest.MonkeyPatch) -> BrokerRetentionLimits:
     monkeypatch.setattr(watch, "ControlPlane", lambda *_, **__: leaders)
     monkeypatch.setattr(watch, "effective_topic_configs", lambda _, topics: dict.fromkeys(topics, leaders.configs))
     return ask_brokers(backed, KafkaConnection(("broker:9092",)))
@@ -129,4 +129,4 @@ def test_brokers_that_do_not_answer_tell_nothing(backed: EndedBackup, monkeypatc
         raise BrokerUnavailable("No broker answers.")
 
     monkeypatch.setattr(watch, "ControlPlane", silent)
-    assert ask_brokers(backed, KafkaConnection(("broker:9092",))) == Told()
+    assert ask_brokers(backed, KafkaConnection(("broker:9092",))) == BrokerRetentionLimits()

@@ -3,7 +3,7 @@
 import random
 
 from bench.merging import LEAST, MIX, Neighbours, kinds_of, play
-from logkeep_engine.archive.care.merging import chosen
+from logkeep_engine.archive.maintenance.merging import chosen
 
 
 def test_what_may_be_merged_is_never_passed_over() -> None:

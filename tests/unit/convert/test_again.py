@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.archive.care.points import KeepRules
-from logkeep_engine.archive.care.retaining import RetentionRules, retain
-from logkeep_engine.archive.care.retention import RetentionLimits
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Coverage, GenerationChange, GenerationStep, Receipt, RunOutcome
+from logkeep_engine.archive.maintenance.points import KeepRules
+from logkeep_engine.archive.maintenance.retaining import RetentionRules, retain
+from logkeep_engine.archive.maintenance.retention import RetentionLimits
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.convert.run import ConvertResult
 from logkeep_engine.errors import StorageUnavailable
 from logkeep_engine.log.segment import AbortedTxn

@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.branching import branch_off
-from logkeep_engine.archive.care.removal import purge
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.cluster_state import ClusterState, read_cluster_state, state_path
 from logkeep_engine.archive.catalog.facts import (
@@ -28,6 +25,9 @@ from logkeep_engine.archive.catalog.facts import (
 )
 from logkeep_engine.archive.catalog.lineage import Fork, LeaderEpoch, LeaderSeen, Lineage
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
+from logkeep_engine.archive.maintenance.branching import branch_off
+from logkeep_engine.archive.maintenance.removal import purge
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading import view
 from logkeep_engine.backup.plan import BackupPlan, Chunk
 from logkeep_engine.contract.point import PointSpec

@@ -10,11 +10,11 @@ from typing import Any
 import fastavro
 import pytest
 
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.archive.catalog.facts import GroupEntry, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.contract.spec import Compatibility, DigestAlgorithm, FormatName, FormatOptions
 from logkeep_engine.convert.foreign import topic_id
 from logkeep_engine.convert.imported import _contents, adopt, foreign_source

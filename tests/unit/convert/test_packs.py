@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, PackFiles
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.writer import Timing
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.cli import app
 from logkeep_engine.contract.spec import Compression
 from logkeep_engine.spark.source import LogkeepReader, SegmentReads

@@ -8,12 +8,12 @@ from typing import Any
 
 import cramjam
 
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import LAYOUTS, Layout
 from logkeep_engine.archive.catalog.facts import Coverage, Partition, Receipt, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import begin_run
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading import view
 from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.archive.writing.record_files import write_partition_indexes

@@ -9,10 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logkeep_engine.archive.care.branching import branch_off
-from logkeep_engine.archive.care.removal import purge
-from logkeep_engine.archive.care.retaining import change_holds
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import (
     Coverage,
@@ -32,6 +28,10 @@ from logkeep_engine.archive.catalog.packed import SegmentTable
 from logkeep_engine.archive.catalog.replacements import Exchange
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.history.compacted import with_snapshots
+from logkeep_engine.archive.maintenance.branching import branch_off
+from logkeep_engine.archive.maintenance.removal import purge
+from logkeep_engine.archive.maintenance.retaining import change_holds
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading import view
 from logkeep_engine.compaction.partition import compact_partition
 from logkeep_engine.contract.names import ERASURE

@@ -4,7 +4,7 @@ import pickle
 from functools import partial
 from pathlib import Path
 
-from logkeep_engine.archive.care.rewriting import RewritePlace
+from logkeep_engine.archive.maintenance.rewriting import RewritePlace
 from logkeep_engine.erasure.work import ErasureSetting, erase_task, works_of
 from logkeep_engine.log.keys import WantedKeys
 from logkeep_engine.storage import LocalStorage

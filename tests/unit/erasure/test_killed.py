@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.archive.care.points import KeepRules
-from logkeep_engine.archive.care.retaining import RetentionRules, retain
-from logkeep_engine.archive.care.retention import RetentionLimits
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
 from logkeep_engine.archive.history.compacted import with_snapshots
+from logkeep_engine.archive.maintenance.points import KeepRules
+from logkeep_engine.archive.maintenance.retaining import RetentionRules, retain
+from logkeep_engine.archive.maintenance.retention import RetentionLimits
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading import view
 from logkeep_engine.compaction.partition import compact_partition
 from logkeep_engine.contract.spec import FormatName

@@ -13,7 +13,7 @@ from logkeep_engine.kafka.encoding import Call
 from logkeep_engine.kafka.group_list import ListedGroup, ListedGroups, listed_groups
 from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
 from logkeep_engine.kafka.queries import ClusterView, PartitionView, TopicView
-from logkeep_engine.kafka.trouble import BrokerTrouble
+from logkeep_engine.kafka.retry import BrokerTrouble
 
 ALL = (1, 2, 3)
 

@@ -8,7 +8,7 @@ import pytest
 
 from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.produce import Producer, _Sent, _Target
-from logkeep_engine.kafka.trouble import BrokerTrouble
+from logkeep_engine.kafka.retry import BrokerTrouble
 from tests.unit.log.batches import batch
 
 

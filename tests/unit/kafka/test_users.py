@@ -9,7 +9,7 @@ from logkeep_engine.errors import BrokerRefused, BrokerUnavailable
 from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.kafka.trouble import BrokerTrouble
+from logkeep_engine.kafka.retry import BrokerTrouble
 from logkeep_engine.kafka.user_requests import Acl, Results, is_sendable
 
 OF_CLUSTER = Acl("CLUSTER", "kafka-cluster", "LITERAL", "User:other", "*", "ALTER", "ALLOW")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.archive.care.removal import purge
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import RemovedSegment, RunOutcome
+from logkeep_engine.archive.maintenance.removal import purge
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
 from logkeep_engine.contract.spec import KafkaRestoreSpec, parse_restore
 from logkeep_engine.errors import ArchiveDamaged, SegmentsRemoved, StateAltered

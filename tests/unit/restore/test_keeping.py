@@ -21,9 +21,9 @@ from logkeep_engine.restore.model.plan import PointPlan
 from logkeep_engine.restore.model.selection import Choice
 from logkeep_engine.restore.model.topics import ExistingTopic
 from logkeep_engine.restore.topics.retention import (
-    Going,
     RestoredTopic,
     RestoredTopics,
+    RetentionLoss,
     TargetRetention,
     going,
     refuse_going,
@@ -60,7 +60,7 @@ def found(
     brokers: dict[str, str] | None = None,
     point: PointPlan | None = None,
     logs: int = 0,
-) -> Going | None:
+) -> RetentionLoss | None:
     retention = TargetRetention.of(own, {} if brokers is None else brokers)
     return going(archived, RestoredTopic(ORDERS, "copy", logs), retention, point, now)
 
@@ -225,8 +225,8 @@ def test_records_of_a_layout_without_batches_do_not_hide_behind_others(archived:
     assert found(view, {"retention.ms": str(7 * DAY)}, point=PointPlan(0, before=TIME)) is None
 
 
-def goes(number: int = 1) -> Going:
-    return Going(f"topic t{number} keeps records for 7d", 5, 9, 2, TIME)
+def goes(number: int = 1) -> RetentionLoss:
+    return RetentionLoss(f"topic t{number} keeps records for 7d", 5, 9, 2, TIME)
 
 
 def test_what_becomes_of_it_is_the_users_choice() -> None:

@@ -9,7 +9,7 @@ from logkeep_engine.errors import TargetChanged
 from logkeep_engine.log.batch import parse_header
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
-from logkeep_engine.restore.sending.landed import Landed, LandedReader, LandedRows, Mark, TargetPartition
+from logkeep_engine.restore.sending.written import Mark, TargetPartition, WrittenReader, WrittenRecords, WrittenRows
 from logkeep_engine.restore.streams.filter import SEQUENCE_SPACE
 from tests.unit.log.batches import NOON, batch, marker, of_epoch
 
@@ -28,18 +28,18 @@ def ours(offset: int, sequence: int, count: int, epoch: int = 3) -> bytes:
 
 
 def read(*batches: bytes, target: TargetPartition = PLAIN, log_start: int = 0) -> Facts:
-    reader = LandedReader(target, log_start)
+    reader = WrittenReader(target, log_start)
     for one in batches:
         reader.add(parse_header(one))
     return facts(reader.landed())
 
 
-def facts(landed: Landed) -> Facts:
+def facts(landed: WrittenRecords) -> Facts:
     return landed.records, list(landed.rows), landed.mark
 
 
 def test_nothing() -> None:
-    assert read(batch(0, 4), marker(4, 9, commit=True)) == facts(Landed()) == (0, [], None)
+    assert read(batch(0, 4), marker(4, 9, commit=True)) == facts(WrittenRecords()) == (0, [], None)
 
 
 def test_batches_that_follow_are_one_run_and_others_between_cut_it() -> None:
@@ -49,7 +49,7 @@ def test_batches_that_follow_are_one_run_and_others_between_cut_it() -> None:
 
 def test_a_sequence_that_wrapped() -> None:
     last = SEQUENCE_SPACE - 2
-    reader = LandedReader(replace(COMPACTS, start=0), 0)
+    reader = WrittenReader(replace(COMPACTS, start=0), 0)
     reader.add(parse_header(ours(last, last, 2)))
     reader.add(parse_header(ours(SEQUENCE_SPACE, 0, 3)))
     assert reader.landed().records == SEQUENCE_SPACE + 3
@@ -93,7 +93,7 @@ def test_a_hole_that_nothing_explains_is_told(
 
 def test_runs_beside_a_busy_producer_take_little_memory() -> None:
     """A batch of another producer between any two of ours: each is a run of its own."""
-    runs = LandedRows()
+    runs = WrittenRows()
     tracemalloc.start()
     for at in range(200_000):
         runs.add(at, 2 * at, 1)

@@ -10,9 +10,9 @@ from logkeep_engine.errors import BrokerUnavailable, LogkeepError, TargetChanged
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import Limits
 from logkeep_engine.kafka.fetched import Fetched
-from logkeep_engine.kafka.trouble import Patience
+from logkeep_engine.kafka.retry import Patience
 from logkeep_engine.limits import UNLIMITED
-from logkeep_engine.restore.sending.landed import Landed, Mark, TargetPartition, look
+from logkeep_engine.restore.sending.written import Mark, TargetPartition, WrittenRecords, look
 from tests.unit.log.batches import batch
 from tests.unit.restore.test_landed import ours
 
@@ -43,7 +43,7 @@ class Leader:
         return Patience(LIMITS, what)
 
 
-def seen(leader: Leader, target: TargetPartition = CREATED) -> Landed:
+def seen(leader: Leader, target: TargetPartition = CREATED) -> WrittenRecords:
     return asyncio.run(look(cast(RawClient, leader), target, UNLIMITED, fresh=False))
 
 

@@ -13,7 +13,7 @@ from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.limits import UNLIMITED
 from logkeep_engine.restore.sending import task as task_module
 from logkeep_engine.restore.sending.attempt import RestoreTask
-from logkeep_engine.restore.sending.landed import Landed
+from logkeep_engine.restore.sending.written import WrittenRecords
 from logkeep_engine.restore.streams.filter import Outgoing
 from logkeep_engine.restore.streams.left_out import LeftOut
 from logkeep_engine.restore.streams.outgoing_ahead import AHEAD_BYTES, OutgoingAhead
@@ -79,10 +79,10 @@ def test_batches_are_made_while_a_fresh_run_looks_at_its_target(
     """They are dropped if the target holds records of the run all the same: then it must begin behind these."""
     stream = Stream(1000)
 
-    async def look(*_: Any, **__: Any) -> Landed:
+    async def look(*_: Any, **__: Any) -> WrittenRecords:
         if fresh:
             assert await asyncio.to_thread(stream.begun.wait, 10), "nothing is made before the broker has answered"
-        return Landed(records)
+        return WrittenRecords(records)
 
     async def main(pool: ThreadPoolExecutor) -> None:
         landed, ahead = await begin(pool, fresh=fresh)
@@ -101,7 +101,7 @@ def test_batches_are_made_while_a_fresh_run_looks_at_its_target(
 def test_no_thread_reads_on_when_the_target_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Stream(1000)
 
-    async def look(*_: Any, **__: Any) -> Landed:
+    async def look(*_: Any, **__: Any) -> WrittenRecords:
         raise TopicExists("somebody else's")
 
     monkeypatch.setattr(task_module, "look", look)
@@ -112,7 +112,7 @@ def test_no_thread_reads_on_when_the_target_is_refused(monkeypatch: pytest.Monke
     assert stream.given < 1000
 
 
-async def begin(pool: ThreadPoolExecutor, *, fresh: bool) -> tuple[Landed, OutgoingAhead[Outgoing] | None]:
+async def begin(pool: ThreadPoolExecutor, *, fresh: bool) -> tuple[WrittenRecords, OutgoingAhead[Outgoing] | None]:
     class Task:
         place = None
         extent = None

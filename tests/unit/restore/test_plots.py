@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from logkeep_engine.archive.care.record_digests import RecordTimes
+from logkeep_engine.archive.maintenance.record_digests import RecordTimes
 from logkeep_engine.page import WIDTH
 from logkeep_engine.restore.verification.plots import plots_of
 

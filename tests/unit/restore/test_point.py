@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.archive.care.removal import purge
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import (
     Branching,
@@ -22,6 +21,7 @@ from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.history.compacted import first_exact
+from logkeep_engine.archive.maintenance.removal import purge
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.run import LossFact

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 
-from logkeep_engine.archive.care.segment_check import check_segment
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.packed import pack
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.maintenance.segment_check import check_segment
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange, survey, with_transactions

@@ -19,11 +19,11 @@ from logkeep_engine.errors import ArchiveDamaged, RestoreUnfinished, StateAltere
 from logkeep_engine.restore.model.context import Planned
 from logkeep_engine.restore.model.plan import NO_TASK, PartitionPlan, RestorePlan, TopicPlan
 from logkeep_engine.restore.model.state import PLAN, RESULT, RestoreState
-from logkeep_engine.restore.planning.restored_before import Asked, begin, check_still_there
+from logkeep_engine.restore.planning.restored_before import RestoreKey, begin, check_still_there
 from logkeep_engine.storage import LocalStorage
 from tests.unit.restore.test_plan import entry
 
-ASKED = Asked("KafkaRestore team/again", "digest", "a1", "k1")
+ASKED = RestoreKey("KafkaRestore team/again", "digest", "a1", "k1")
 FAIL, APPEND = IfTopicExists.FAIL, IfTopicExists.APPEND
 
 
@@ -59,7 +59,7 @@ def test_a_run_that_has_succeeded_is_found_by_all_later_ones(first: RestoreState
         replace(ASKED, cluster_id="k2"),
     ],
 )
-def test_another_restore_is_done(first: RestoreState, other: Asked) -> None:
+def test_another_restore_is_done(first: RestoreState, other: RestoreKey) -> None:
     begin(ASKED, first, APPEND)
     end(first)
     assert begin(other, first.of_run("second"), APPEND) is None

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logkeep_engine.archive.care.record_digests import RecordTimes, StretchDigest
+from logkeep_engine.archive.maintenance.record_digests import RecordTimes, StretchDigest
 from logkeep_engine.log.batch import headers_of, walk
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.consumed import PlainRecord, differing_fields

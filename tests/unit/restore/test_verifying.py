@@ -12,14 +12,14 @@ from typing import Any, cast
 
 import pytest
 
-from logkeep_engine.archive.care.record_digests import (
+from logkeep_engine.archive.catalog.entry import Layout, SegmentTimes
+from logkeep_engine.archive.maintenance.record_digests import (
     RecordTimes,
     SegmentDigests,
     StretchDigest,
     packed_stretches,
     unpacked_stretches,
 )
-from logkeep_engine.archive.catalog.entry import Layout, SegmentTimes
 from logkeep_engine.contract.spec import DigestAlgorithm
 from logkeep_engine.digest import Digest
 from logkeep_engine.errors import CorruptBatch

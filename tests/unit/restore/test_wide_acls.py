@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logkeep_engine.contract.everything import RestoredAcls
+from logkeep_engine.contract.cluster_state import RestoredAcls
 from logkeep_engine.kafka.user_requests import Acl, ScramUser
 from logkeep_engine.restore.model.wide_acls import held_back, known_principals, told_held_back
 

@@ -13,10 +13,10 @@ from logkeep_engine import interrupt
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import ExecutorSpec, SparkSpec
 from logkeep_engine.errors import SpecError
-from logkeep_engine.spark import placing
+from logkeep_engine.spark import job_session as placing
 from logkeep_engine.spark.driver import _with_keys_without_effect
+from logkeep_engine.spark.job_session import JobSession
 from logkeep_engine.spark.nursery import Nursery
-from logkeep_engine.spark.placing import PlacedSession
 from logkeep_engine.tasks import Demand
 
 LITTLE = Demand(3, 1 << 20)
@@ -81,24 +81,24 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 @pytest.fixture
-def session(cluster: Cluster) -> Iterator[PlacedSession]:
-    with PlacedSession(SPARK, CONF, POD, NURSERY, s3=False, placed=cluster.placed.append, wait_seconds=0.05) as made:
+def session(cluster: Cluster) -> Iterator[JobSession]:
+    with JobSession(SPARK, CONF, POD, NURSERY, s3=False, placed=cluster.placed.append, wait_seconds=0.05) as made:
         yield made
     assert cluster.open == 0
 
 
-def test_a_run_with_nothing_to_do_starts_no_spark(cluster: Cluster, session: PlacedSession) -> None:
+def test_a_run_with_nothing_to_do_starts_no_spark(cluster: Cluster, session: JobSession) -> None:
     assert (cluster.started, cluster.placed) == ([], [])
 
 
-def test_little_work_is_done_by_the_driver(cluster: Cluster, session: PlacedSession) -> None:
+def test_little_work_is_done_by_the_driver(cluster: Cluster, session: JobSession) -> None:
     assert session.expect(LITTLE) == 1
     assert str(session.runner()).startswith("driver[1]")
     assert cluster.placed == [0]
 
 
 def test_much_work_is_done_by_executors_that_go_when_they_have_nothing_to_do(
-    cluster: Cluster, session: PlacedSession
+    cluster: Cluster, session: JobSession
 ) -> None:
     assert session.expect(MUCH) == 3
     assert str(session.runner()) == "k8s://https://10.0.0.1:443"
@@ -109,9 +109,7 @@ def test_much_work_is_done_by_executors_that_go_when_they_have_nothing_to_do(
     assert cluster.placed == [3]
 
 
-def test_more_work_than_was_expected_first_gets_executors_and_keeps_them(
-    cluster: Cluster, session: PlacedSession
-) -> None:
+def test_more_work_than_was_expected_first_gets_executors_and_keeps_them(cluster: Cluster, session: JobSession) -> None:
     session.expect(LITTLE)
     session.runner()
     assert session.expect(MUCH) == 3
@@ -121,7 +119,7 @@ def test_more_work_than_was_expected_first_gets_executors_and_keeps_them(
     assert cluster.placed == [0, 3]
 
 
-def test_each_session_has_names_of_its_own_for_its_executors(cluster: Cluster, session: PlacedSession) -> None:
+def test_each_session_has_names_of_its_own_for_its_executors(cluster: Cluster, session: JobSession) -> None:
     session.expect(Demand(2, 1 << 40))
     session.expect(MUCH)
     prefixes = [conf["spark.kubernetes.executor.podNamePrefix"] for conf in cluster.started]
@@ -130,7 +128,7 @@ def test_each_session_has_names_of_its_own_for_its_executors(cluster: Cluster, s
 
 
 def test_executors_that_have_gone_are_waited_for_as_the_first_ones(
-    cluster: Cluster, session: PlacedSession, caplog: pytest.LogCaptureFixture
+    cluster: Cluster, session: JobSession, caplog: pytest.LogCaptureFixture
 ) -> None:
     """They go when they have nothing to do for a while. Then others may take their room."""
     session.expect(MUCH)
@@ -145,7 +143,7 @@ def test_executors_that_have_gone_are_waited_for_as_the_first_ones(
 
 
 def test_a_part_of_which_nobody_has_told_does_not_wait_for_executors_that_have_gone(
-    cluster: Cluster, session: PlacedSession
+    cluster: Cluster, session: JobSession
 ) -> None:
     session.expect(MUCH)
     session.runner()
@@ -155,7 +153,7 @@ def test_a_part_of_which_nobody_has_told_does_not_wait_for_executors_that_have_g
 
 def test_a_driver_that_cannot_do_the_work_ends_when_its_executors_have_gone(cluster: Cluster) -> None:
     wide = SPARK.model_copy(update={"conf": {"spark.executorEnv.LOGKEEP_TASK_MEMORY": "1Gi"}})
-    with PlacedSession(wide, CONF, POD, NURSERY, s3=False, placed=cluster.placed.append, wait_seconds=0.05) as session:
+    with JobSession(wide, CONF, POD, NURSERY, s3=False, placed=cluster.placed.append, wait_seconds=0.05) as session:
         session.expect(MUCH)
         session.runner()
         cluster.has_room = False
@@ -164,9 +162,7 @@ def test_a_driver_that_cannot_do_the_work_ends_when_its_executors_have_gone(clus
     assert cluster.placed == [3, 3]
 
 
-def test_little_work_is_done_by_the_driver_when_the_executors_have_gone(
-    cluster: Cluster, session: PlacedSession
-) -> None:
+def test_little_work_is_done_by_the_driver_when_the_executors_have_gone(cluster: Cluster, session: JobSession) -> None:
     session.expect(MUCH)
     session.runner()
     cluster.has_room = False
@@ -187,7 +183,7 @@ KEYS = {
 
 def test_keys_for_spark_have_no_effect_only_if_the_driver_does_all_work(cluster: Cluster) -> None:
     spec = SPARK.model_copy(update={"conf": KEYS})
-    with PlacedSession(spec, CONF, POD, NURSERY, s3=False, placed=cluster.placed.append) as session:
+    with JobSession(spec, CONF, POD, NURSERY, s3=False, placed=cluster.placed.append) as session:
         assert session.without_effect() == [], "nothing was to be done"
         session.expect(LITTLE)
         unheard = ["spark.eventLog.enabled", "spark.extraListeners", "spark.kubernetes.driver.requestTimeout"]
@@ -200,12 +196,12 @@ def test_keys_for_spark_have_no_effect_only_if_the_driver_does_all_work(cluster:
         assert session.without_effect() == []
 
 
-def test_tasks_that_nobody_has_told_of_are_done_by_the_driver(cluster: Cluster, session: PlacedSession) -> None:
+def test_tasks_that_nobody_has_told_of_are_done_by_the_driver(cluster: Cluster, session: JobSession) -> None:
     assert str(session.runner()).startswith("driver[1]")
 
 
 def test_a_driver_whose_executors_do_not_come_does_the_work_itself(
-    cluster: Cluster, session: PlacedSession, caplog: pytest.LogCaptureFixture
+    cluster: Cluster, session: JobSession, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.has_room = False
     session.expect(MUCH)
@@ -221,7 +217,7 @@ WIDE = SPARK.model_copy(update={"conf": {"spark.executorEnv.LOGKEEP_TASK_MEMORY"
 
 
 def test_a_driver_that_cannot_do_the_work_leaves_it_to_executors(cluster: Cluster) -> None:
-    with PlacedSession(WIDE, CONF, POD, NURSERY, s3=False, placed=cluster.placed.append, wait_seconds=0.05) as session:
+    with JobSession(WIDE, CONF, POD, NURSERY, s3=False, placed=cluster.placed.append, wait_seconds=0.05) as session:
         session.runner()
         assert session.expect(MUCH) == 3
         session.runner()
@@ -232,7 +228,7 @@ def test_a_driver_that_cannot_do_the_work_gives_its_room_to_others_if_no_executo
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.has_room = False
-    with PlacedSession(WIDE, CONF, POD, NURSERY, s3=False, placed=cluster.placed.append, wait_seconds=0.05) as session:
+    with JobSession(WIDE, CONF, POD, NURSERY, s3=False, placed=cluster.placed.append, wait_seconds=0.05) as session:
         session.expect(MUCH)
         with pytest.raises(KeyboardInterrupt):
             session.runner()
@@ -248,7 +244,7 @@ def test_drivers_that_give_way_do_not_do_so_together(cluster: Cluster, monkeypat
         monkeypatch.setattr(time, "monotonic", lambda clock=clock: clock[0])
         monkeypatch.setattr(time, "sleep", lambda _, clock=clock: clock.__setitem__(0, clock[0] + 1))
         environ = {**POD, "LOGKEEP_POD_NAME": pod}
-        with PlacedSession(WIDE, CONF, environ, NURSERY, s3=False, placed=cluster.placed.append) as session:
+        with JobSession(WIDE, CONF, environ, NURSERY, s3=False, placed=cluster.placed.append) as session:
             session.expect(MUCH)
             with pytest.raises(KeyboardInterrupt):
                 session.runner()
@@ -258,7 +254,7 @@ def test_drivers_that_give_way_do_not_do_so_together(cluster: Cluster, monkeypat
 
 
 def test_a_signal_ends_the_wait_for_executors(
-    cluster: Cluster, session: PlacedSession, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, session: JobSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
@@ -272,4 +268,4 @@ def test_a_signal_ends_the_wait_for_executors(
 
 def test_outside_a_pod_it_says_what_is_missing(cluster: Cluster) -> None:
     with pytest.raises(SpecError, match="LOGKEEP_POD_NAME"):
-        PlacedSession(SPARK, CONF, {}, NURSERY, s3=False, placed=cluster.placed.append)
+        JobSession(SPARK, CONF, {}, NURSERY, s3=False, placed=cluster.placed.append)

@@ -14,12 +14,12 @@ from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, GreaterTha
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 import pyspark_logkeep
-from logkeep_engine.archive.care.removal import purge, remove_expired
-from logkeep_engine.archive.care.retention import RetentionLimits
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
+from logkeep_engine.archive.maintenance.removal import purge, remove_expired
+from logkeep_engine.archive.maintenance.retention import RetentionLimits
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, ArchiveMissing, SpecError, StorageRefused
 from logkeep_engine.log.batch import Codec

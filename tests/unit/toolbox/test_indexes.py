@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.formats.records import RecordsEncoder
 from logkeep_engine.formats.records_names import RecordsName, pack_partition_index
 from logkeep_engine.log.codec import PlainRecord

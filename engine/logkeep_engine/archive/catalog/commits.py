@@ -73,7 +73,7 @@ _KEYS = {  # besides these, by kind
         "outcome": "outcome",
         "message": "message",
         "partial": "partial",
-        "care": "care",
+        "maintenance": "maintenance",
         "clusterState": "cluster_state",
         "erasure": "erasure",
     },
@@ -103,7 +103,7 @@ _TABLES: Mapping[CommitKind, Mapping[str, tuple[tables.Table[Any], str]]] = {
 }
 _KINDS = {
     **dict.fromkeys(("archiveId", "runId", "token", "runKind", "message", "signer"), TEXT),
-    **dict.fromkeys(("partial", "care"), FLAG),
+    **dict.fromkeys(("partial", "maintenance"), FLAG),
     **dict.fromkeys(("takenOver", "purged"), LIST),
     "commit": COUNT,
     "epoch": EPOCH,

@@ -18,7 +18,7 @@ from logkeep_engine.archive.catalog.holds import Hold
 from logkeep_engine.archive.catalog.kinds import MOST_PARTITIONS
 from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
-from logkeep_engine.contract.names import CARE_KINDS
+from logkeep_engine.contract.names import MAINTENANCE_KINDS
 from logkeep_engine.log.cleanup import is_compacted, is_deleted
 
 Partition = tuple[str, int]  # (topic id, partition number)
@@ -313,9 +313,9 @@ class RunEntry:
         return replace(found, succeeded_epoch=0, succeeded_time=0) if outcome is RunOutcome.SUCCEEDED else found
 
     @property
-    def is_care(self) -> bool:
-        """Whether the run takes care of what others have archived, and archives nothing."""
-        return self.kind in CARE_KINDS
+    def is_maintenance(self) -> bool:
+        """Whether the run keeps in order what others have archived, and archives nothing."""
+        return self.kind in MAINTENANCE_KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,8 +373,8 @@ class Commit:
     An End has `outcome`, `message` and `groups`, which replace the groups of earlier runs if the run succeeded, and
     `cluster_state`, if the run has archived it.
     `erasure`: the run has erased records and archived nothing, so groups stay as they were.
-    `partial`: the run failed, but it has tried everything, so all that it could archive is archived. `care`: the run
-    has taken care of the archive and added nothing, so groups stay as they were, and its end is no point.
+    `partial`: the run failed, but it has tried everything, so all that it could archive is archived. `maintenance`:
+    the run has kept the archive in order and added nothing, so groups stay as they were, and its end is no point.
     """
 
     number: int
@@ -401,7 +401,7 @@ class Commit:
     branchings: tuple[Branching, ...] = ()
     partial: bool = False
     cluster_state: ClusterStateEntry | None = None
-    care: bool = False
+    maintenance: bool = False
     generations: tuple[GenerationChange, ...] = ()
     passive: PassiveFacts = PassiveFacts()
     snapshots: tuple[SnapshotEntry, ...] = ()
@@ -423,7 +423,7 @@ class Commit:
     def ends_backup(self) -> bool:
         """True if it ends a run that may have archived something, with success."""
         succeeded = self.kind is CommitKind.END and self.outcome is RunOutcome.SUCCEEDED
-        return succeeded and self.erasure is None and not self.care
+        return succeeded and self.erasure is None and not self.maintenance
 
     @property
     def restorable(self) -> bool:
@@ -431,7 +431,7 @@ class Commit:
         return self.ends_backup or (self.kind is CommitKind.END and self.partial)
 
     @property
-    def is_care(self) -> bool:
+    def is_maintenance(self) -> bool:
         """True if the commit adds no records, but makes snapshots of those that are there, replaces or removes segments
         or snapshots, says that their objects are gone, or that generations are due. It may stand right after the end
         of a run."""

@@ -106,7 +106,7 @@ class ArchiveState(KeepsGenerations):
     def successes(self) -> list[RunEntry]:
         """The runs that have succeeded and archived something, or could have, the oldest first: each as its last
         success has left it."""
-        found = (run.success for run in self.runs.values() if not run.is_care)
+        found = (run.success for run in self.runs.values() if not run.is_maintenance)
         return sorted((run for run in found if run is not None), key=attrgetter("epoch"))
 
     def same_facts(self, other: ArchiveState) -> bool:

@@ -317,7 +317,7 @@ class Writer:
                         partial=partial and outcome is RunOutcome.FAILED,
                         cluster_state=cluster_state if outcome is RunOutcome.SUCCEEDED else None,
                         erasure=erasure if outcome is RunOutcome.SUCCEEDED else None,
-                        care=self.state.runs[self.run_id].kind in (RETENTION, HOLD, RECONCILIATION),
+                        maintenance=self.state.runs[self.run_id].kind in (RETENTION, HOLD, RECONCILIATION),
                     )
                 )
             self._checkpoint_if_due()
@@ -379,7 +379,7 @@ class Writer:
 
     def _refuse_before_end(self) -> None:
         run = self.state.runs[self.run_id]
-        if not run.is_care and run.outcome is not RunOutcome.SUCCEEDED:
+        if not run.is_maintenance and run.outcome is not RunOutcome.SUCCEEDED:
             raise ValueError(f"run {self.run_id} has not ended with success")
 
     def purged(self, commits: Collection[int], packs: Collection[PackId] = ()) -> None:
@@ -444,7 +444,7 @@ class Writer:
 
     def _append(self, commit: Commit) -> int:
         """Create the commit's object and add it to the state; see `commit` for errors."""
-        if self._ended and not commit.is_care:
+        if self._ended and not commit.is_maintenance:
             raise ValueError(f"run {self.run_id} has ended")
         path = names.commit_path(commit.number)
         data = commits.dump_commit(commit, self.archive.keys)

@@ -188,7 +188,7 @@ def _end_of_first_backup(state: ArchiveState, key: Partition) -> int:
 def _ended(state: ArchiveState) -> list[RunEntry]:
     """The runs that have succeeded, and the last one if it has not: it may have archived something, too."""
     found = state.successes()
-    last = max((run for run in state.runs.values() if not run.is_care), key=attrgetter("epoch"), default=None)
+    last = max((run for run in state.runs.values() if not run.is_maintenance), key=attrgetter("epoch"), default=None)
     return found if last is None or (found and found[-1].epoch >= last.epoch) else [*found, last]
 
 

@@ -101,7 +101,7 @@ def _choose(archive: Archive, newest: ArchiveState) -> ArchiveView:
     warnings = [*_told_partial(end)]
     for run in newest.runs.values():
         before = state.runs.get(run.run_id)
-        if not run.is_care and run.segments > (before.segments if before is not None else 0):
+        if not run.is_maintenance and run.segments > (before.segments if before is not None else 0):
             warnings.append(
                 f"run {run.run_id} has not succeeded ({_word(run)}): what it has archived is left out, "
                 f"the state is that of {'run ' + end.run_id if end.partial else 'the last successful run'}"
@@ -132,8 +132,8 @@ def with_care(archive: Archive, end: Commit, newest: ArchiveState, *, of_others:
     commit = end.number
     while commit < newest.commit:
         found = archive.read_commit(commit + 1)
-        own = found.is_care and (of_others or found.run_id == end.run_id)
-        if not own and not (of_others and newest.runs[found.run_id].is_care):
+        own = found.is_maintenance and (of_others or found.run_id == end.run_id)
+        if not own and not (of_others and newest.runs[found.run_id].is_maintenance):
             break
         commit += 1
     return commit

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.leases import reading
 from logkeep_engine.archive.catalog.archive import NO_CLAIM, Archive
 from logkeep_engine.archive.catalog.claim import ArchiveClaim
 from logkeep_engine.archive.catalog.facts import Partition, RunOutcome
@@ -21,6 +20,7 @@ from logkeep_engine.archive.catalog.replacements import erased_ranges
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.archive.history.compacted import with_snapshots
+from logkeep_engine.archive.maintenance.leases import reading
 from logkeep_engine.archive.ranges import Range, add_range, without
 from logkeep_engine.archive.reading.view import choose
 from logkeep_engine.archive.reports import create_report

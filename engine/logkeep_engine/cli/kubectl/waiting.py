@@ -24,7 +24,7 @@ _DRY_RUN_DONE, _DRY_RUN_REFUSED = "DryRunDone", "DryRunRefused"
 _NEVER_STARTED = frozenset({"InvalidSpec", "NotAllowed", "BackupInvalid"})
 
 
-class StillGoesOn(LogkeepError):
+class StillRunning(LogkeepError):
     """The run had not ended within the time that the user has given."""
 
     code = "StillGoesOn"
@@ -122,7 +122,7 @@ def _wait(
                 say(told)
                 last = told
             if until is not None and time.monotonic() > until:
-                raise StillGoesOn(f"The run has not ended within {timeout:g} s. It is not stopped.", hint=hint)
+                raise StillRunning(f"The run has not ended within {timeout:g} s. It is not stopped.", hint=hint)
             time.sleep(POLL_SECONDS)
     except KeyboardInterrupt:
         say(f"hint: the run continues. {hint}")

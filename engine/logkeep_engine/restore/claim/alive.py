@@ -1,8 +1,8 @@
 """The object by which a restore shows that it is still running: `runs/<run id>/alive.json` in the place of its state.
 
 Its driver writes something new to it now and then, and at the end that it has ended. Beside the archive it is also the
-restore's lease on what it reads (`archive.care.leases`). Whoever would continue the run of another resource watches the
-object first: what changes is alive. So no two clocks are compared.
+restore's lease on what it reads (`archive.maintenance.leases`). Whoever would continue the run of another resource
+watches the object first: what changes is alive. So no two clocks are compared.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import time
 from typing import Any
 
-from logkeep_engine.archive.care.leases import ALIVE, READER_NOTE, ReadingNote
+from logkeep_engine.archive.maintenance.leases import ALIVE, READER_NOTE, ReadingNote
 from logkeep_engine.contract.stored import DocumentRefused
 from logkeep_engine.errors import ObjectMissing, ObjectTooLarge, RestoreBusy
 from logkeep_engine.restore.model.state import RestoreState

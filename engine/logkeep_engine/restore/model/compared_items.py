@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from logkeep_engine.archive.catalog.cluster_state import ClusterState, UserRow
-from logkeep_engine.contract.everything import RestoredAcls
+from logkeep_engine.contract.cluster_state import RestoredAcls
 from logkeep_engine.contract.run import MAX_LIST
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.kafka.features import METADATA_VERSION

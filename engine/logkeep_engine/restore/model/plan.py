@@ -15,7 +15,7 @@ from typing import Any
 
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
-from logkeep_engine.contract.everything import SCHEMA_TOPIC
+from logkeep_engine.contract.cluster_state import SCHEMA_TOPIC
 from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.restored_topics import Partitioner
 from logkeep_engine.contract.run import LossFact

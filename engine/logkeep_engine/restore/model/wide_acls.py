@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from logkeep_engine.contract.everything import RestoredAcls
+from logkeep_engine.contract.cluster_state import RestoredAcls
 from logkeep_engine.contract.patterns import NamePatterns
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.kafka.user_requests import Acl, ScramUser

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.segment_check import check_segment, missing_or_short
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.maintenance.segment_check import check_segment, missing_or_short
 from logkeep_engine.archive.reading.beginnings import NOT_ACCOUNTED_FOR, holes, missing_beginnings
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import (

@@ -92,7 +92,7 @@ def refuse_cold(storage: Storage, cold: Sequence[ColdObject]) -> None:
         )
 
 
-class Waking:
+class ObjectRetrieval:
     """The cold objects of one restore. `reads` notes what it will read, as far as that is known so far."""
 
     def __init__(self, context: RestoreContext) -> None:

@@ -47,7 +47,7 @@ from logkeep_engine.restore.model.topics import (
     with_contents,
 )
 from logkeep_engine.restore.planning.check import ArchiveCheck, Findings, used_of
-from logkeep_engine.restore.planning.cold_objects import Waking
+from logkeep_engine.restore.planning.cold_objects import ObjectRetrieval
 from logkeep_engine.restore.planning.derived import derived
 from logkeep_engine.restore.planning.producer_ids import with_producer_ids
 from logkeep_engine.restore.planning.resuming import take_over
@@ -89,7 +89,7 @@ class RestorePlanner:
         self._spec = context.spec
         self._control = context.control
         self._digest = spec_digest(context.spec)
-        self._waking = Waking(context)
+        self._retrieval = ObjectRetrieval(context)
 
     def load_or_make(self) -> Planned:
         """The plan of an earlier start of this run, or a new one, when all that it reads can be read.
@@ -97,7 +97,7 @@ class RestorePlanner:
         Raises SpecError if the run was begun with another spec, archive or cluster, RestoreBusy if another run has
         taken it over, and ObjectCold for what cannot be read and is not to be retrieved.
         """
-        return self._waking.awake(self._load_or_make)
+        return self._retrieval.awake(self._load_or_make)
 
     def _load_or_make(self) -> Planned:
         with self._context.refusals:
@@ -111,8 +111,8 @@ class RestorePlanner:
                 store_plan(self._context, planned.plan)
             return planned
         planned = self._loaded(known)
-        self._waking.reads(list(planned.used()))
-        self._waking.require()
+        self._retrieval.reads(list(planned.used()))
+        self._retrieval.require()
         with self._context.refusals:
             refuse_unconfirmed_plan(self._control, known, self._spec, self._context.state.name(PLAN))
         return planned
@@ -177,7 +177,7 @@ class RestorePlanner:
 
     def _loaded(self, known: RestorePlan) -> Planned:
         refuse_other_plan(self._context, known, self._digest)
-        self._waking.may_read_of(known)
+        self._retrieval.may_read_of(known)
         name = self._context.state.name(PLAN)
         planned, erased = derived(self._context, known, name)
         check_same(self._control, known)
@@ -189,7 +189,7 @@ class RestorePlanner:
     def _refuse_strange(self, plan: RestorePlan, name: str) -> None:
         """Raises what `_loaded` does for a plan that this run could not continue, before anything is taken over."""
         refuse_other_plan(self._context, plan, self._digest)
-        self._waking.may_read_of(plan)
+        self._retrieval.may_read_of(plan)
         planned, erased = derived(self._context, plan, name)
         if erased:
             raise overtaken(plan)
@@ -206,10 +206,10 @@ class RestorePlanner:
             batching = batching_of(context.archive.info.segments, spec.record_batches)
         with refusals:
             point.refuse_future(spec.point)
-        seen = self._waking.seen()
+        seen = self._retrieval.seen()
         with refusals:
             refuse_unfinished(seen, context.archive.storage.uri, spec)
-        self._waking.may_read(seen.state)
+        self._retrieval.may_read(seen.state)
         archived, selection = point.choose_topics(context.archive, seen.state, spec)
         choices = selection.choices
         archived = only_chosen(archived, spec.topics.partitions)
@@ -351,7 +351,7 @@ class RestorePlanner:
         """
         self._context.reporter.phase("Checking")
         refusals, findings = self._context.refusals, Findings()
-        self._waking.reads(used_of(archived, choices))
+        self._retrieval.reads(used_of(archived, choices))
         if not self._spec.allow_empty:
             # A dry run, which waits for nothing, hears from the check what is cold.
             with refusals, suppress(*((ObjectCold,) if self._context.dry_run else ())):
@@ -370,7 +370,7 @@ class RestorePlanner:
         except ObjectCold as error:
             if not self._context.dry_run:
                 raise
-            if self._waking.wanted is None:
+            if self._retrieval.wanted is None:
                 self._context.refusals.add(error)
                 return Findings(cold=True)
             told = error.message.removesuffix("; nothing was written to Kafka")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from logkeep_engine.archive.care import rates
-from logkeep_engine.archive.care.rates import MeasuredRun
+from logkeep_engine.archive.maintenance import rates
+from logkeep_engine.archive.maintenance.rates import MeasuredRun
 from logkeep_engine.archive.names import RUNS
 from logkeep_engine.contract.names import RESTORE
 from logkeep_engine.contract.run import RunResult

@@ -36,7 +36,7 @@ FILE = "restore.json"
 
 
 @dataclass(frozen=True)
-class Asked:
+class RestoreKey:
     """A restore that is asked for. `name` is the resource's, with the value for which it is asked to run again."""
 
     name: str
@@ -52,7 +52,7 @@ class Asked:
         return run_file(f"of-{digest[:32]}", FILE)
 
 
-def begin(asked: Asked, state: RestoreState, if_topic_exists: IfTopicExists) -> RunResult | None:
+def begin(asked: RestoreKey, state: RestoreState, if_topic_exists: IfTopicExists) -> RunResult | None:
     """The result of the run that has done this restore before. If there is none, the run of `state` is noted as the one
     that does it.
 
@@ -65,7 +65,7 @@ def begin(asked: Asked, state: RestoreState, if_topic_exists: IfTopicExists) -> 
     return result
 
 
-def found_before(asked: Asked, state: RestoreState, if_topic_exists: IfTopicExists) -> RunResult | None:
+def found_before(asked: RestoreKey, state: RestoreState, if_topic_exists: IfTopicExists) -> RunResult | None:
     """The result of the run that has done this restore before, None if there is none. Nothing is noted.
 
     Raises RestoreUnfinished if another run has begun to append and has not succeeded: what it has written is not known
@@ -75,7 +75,7 @@ def found_before(asked: Asked, state: RestoreState, if_topic_exists: IfTopicExis
 
 
 def _result_of(
-    known: str | None, asked: Asked, state: RestoreState, if_topic_exists: IfTopicExists
+    known: str | None, asked: RestoreKey, state: RestoreState, if_topic_exists: IfTopicExists
 ) -> RunResult | None:
     if known is not None and known != state.run_id:
         other = state.of_run(known)

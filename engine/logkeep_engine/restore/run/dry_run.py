@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from logkeep_engine.archive.care.cost.requests import requests_of
-from logkeep_engine.archive.care.rates import expected_time
 from logkeep_engine.archive.catalog.facts import GroupEntry, Partition
+from logkeep_engine.archive.maintenance.cost.requests import requests_of
+from logkeep_engine.archive.maintenance.rates import expected_time
 from logkeep_engine.contract.dry_run import (
     DryRunReport,
     PlannedClusterState,

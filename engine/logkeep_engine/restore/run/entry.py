@@ -1,6 +1,6 @@
 """The two things that others start: a restore, and the comparison of what a run has restored.
 
-    result = run_restore(request, spec, session.runner, reporter, os.environ)
+result = run_restore(request, spec, session.runner, reporter, os.environ)
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ from logkeep_engine.restore.run.opening import open_run
 from logkeep_engine.restore.topics.held_topics import held_until
 from logkeep_engine.restore.topics.hold_notes import Retention, held_by_ended, is_released, note_released, noted
 from logkeep_engine.restore.topics.retention import (
-    Going,
     RestoredTopic,
+    RetentionLoss,
     TargetRetention,
     going,
     lacks_own,
@@ -74,7 +74,7 @@ class ReleasedTopic:
     topic: str
     outcome: ReleaseOutcome
     retention: Retention
-    goes: Going | None
+    goes: RetentionLoss | None
 
     def to_json(self) -> dict[str, Any]:
         """The row of a document."""

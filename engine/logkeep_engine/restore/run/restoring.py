@@ -409,9 +409,9 @@ class RestoreRun(DriverRun):
             return None
         return finished_before(settings_of(context), context.state)
 
-    def _asked(self, context: RestoreContext) -> remembered.Asked:
+    def _asked(self, context: RestoreContext) -> remembered.RestoreKey:
         archive_id = context.archive.info.archive_id
-        return remembered.Asked(self._remembered_as or "", spec_digest(self._spec), archive_id, context.cluster_id)
+        return remembered.RestoreKey(self._remembered_as or "", spec_digest(self._spec), archive_id, context.cluster_id)
 
 
 def note_failure(state: RestoreState, result: RunResult) -> None:

@@ -25,7 +25,7 @@ from logkeep_engine.kafka.produce import Batch
 from logkeep_engine.limits import Throttle
 from logkeep_engine.restore.model.offset_map import OffsetMapBuilder, OffsetNotes, PartitionSummary
 from logkeep_engine.restore.model.state import RestoreState
-from logkeep_engine.restore.sending.landed import Landed, Mark, TargetPartition, is_there
+from logkeep_engine.restore.sending.written import Mark, TargetPartition, WrittenRecords, is_there
 from logkeep_engine.restore.streams.clip import Clip
 from logkeep_engine.restore.streams.filter import Outgoing
 from logkeep_engine.restore.streams.left_out import LeftOut
@@ -133,7 +133,7 @@ class RestoreTask:
         return max(_MEMORY_LEAST, min(2 * self.bytes, _MEMORY_EACH))
 
 
-class LookAgain(Exception):
+class PositionLost(Exception):
     """The task no longer knows what is in the target, and must read it back."""
 
 
@@ -145,7 +145,7 @@ class Attempt:
     def __init__(
         self,
         task: RestoreTask,
-        landed: Landed,
+        landed: WrittenRecords,
         progress: ProgressSink,
         pool: ThreadPoolExecutor,
         throttle: Throttle,
@@ -180,7 +180,7 @@ class Attempt:
         """Whether batches go together with those of other partitions."""
         return self._task.small
 
-    def knew(self, landed: Landed) -> bool:
+    def knew(self, landed: WrittenRecords) -> bool:
         """Whether this attempt knows of all that has landed."""
         return landed.records == self.acknowledged
 
@@ -252,7 +252,7 @@ class Attempt:
         if await self._client.written_by(
             task.target, task.target_partition, task.producer_id, start=self._end, end=end
         ):
-            raise LookAgain
+            raise PositionLost
 
     async def _confirm(self, client: RawClient, leader: Leader) -> None:
         """Check that a leader has all that earlier leaders had acknowledged, before it gets more. Raises LookAgain."""
@@ -264,7 +264,7 @@ class Attempt:
         if task.created and self._epoch >= 0:  # nothing is under way, and nobody else writes
             whole = whole and await client.log_end(task.target, task.target_partition) == self._end
         if not whole:
-            raise LookAgain
+            raise PositionLost
         self._epoch = leader.epoch
 
     def _take_over(self, records: int) -> None:
@@ -313,10 +313,10 @@ class Attempt:
         if task.created:
             expected = self._place(item)
             if offset not in (expected, -1):
-                raise LookAgain
+                raise PositionLost
             offset = expected
         elif offset < self._end:
-            raise LookAgain
+            raise PositionLost
         self._map.target(offset, item.count)
         self._end = offset + item.count
         self._mark = Mark(self._epoch, self._end)

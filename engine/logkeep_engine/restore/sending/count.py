@@ -23,8 +23,8 @@ from logkeep_engine.restore.model.plan import NO_TASK, PartitionPlan, RestorePla
 from logkeep_engine.restore.model.state import COUNTED, COUNTED_NOTE, RestoreState, counted_ids
 from logkeep_engine.restore.sending.division.summary import DividedSummary, PairSummary
 from logkeep_engine.restore.sending.evidence import lacking
-from logkeep_engine.restore.sending.landed import Mark, TargetPartition
 from logkeep_engine.restore.sending.partitions import Summaries, restore_open_partitions
+from logkeep_engine.restore.sending.written import Mark, TargetPartition
 from logkeep_engine.restore.topics.targets import check_ids, check_same
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ Where = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenEnd:
     """The end of all that a run has written to a partition with one producer id, by its own account. `mark` is None if
     it has written nothing. `end`: where the log ends if nobody else writes.
     """
@@ -167,9 +167,9 @@ def told_deleted(control: ControlPlane, plan: RestorePlan, summaries: Summaries)
         )
 
 
-def written(plan: RestorePlan, summaries: Mapping[Where, PartitionSummary]) -> list[Written]:
+def written(plan: RestorePlan, summaries: Mapping[Where, PartitionSummary]) -> list[WrittenEnd]:
     """The ends of all partitions to which the run has written, and of those of created topics that must be empty."""
-    found: list[Written] = []
+    found: list[WrittenEnd] = []
     for topic in plan.topics:
         if topic.divided:
             found += _written_by_pairs(topic, summaries)
@@ -179,13 +179,13 @@ def written(plan: RestorePlan, summaries: Mapping[Where, PartitionSummary]) -> l
             summary = None if part.producer_id == NO_TASK else summaries[topic.target, part.target]
             if summary is not None and summary.target_end > summary.target_start:
                 mark = Mark(summary.target_epoch, summary.target_end)
-                found.append(Written(target, mark, mark.end))
+                found.append(WrittenEnd(target, mark, mark.end))
             elif topic.created:
-                found.append(Written(target, None, part.start))
+                found.append(WrittenEnd(target, None, part.start))
     return found
 
 
-def _written_by_pairs(topic: TopicPlan, summaries: Mapping[Where, PartitionSummary]) -> Iterator[Written]:
+def _written_by_pairs(topic: TopicPlan, summaries: Mapping[Where, PartitionSummary]) -> Iterator[WrittenEnd]:
     """The same of a divided topic. A log of a created one ends after the records of all of its pairs."""
     pairs: dict[int, list[tuple[PartitionPlan, PairSummary]]] = {}
     for partition, parts in topic.archived_partitions.items():
@@ -199,16 +199,16 @@ def _written_by_pairs(topic: TopicPlan, summaries: Mapping[Where, PartitionSumma
         for part, pair in found:
             if pair.records:
                 mark = Mark(pair.epoch, pair.end)
-                yield Written(_target(topic, target, part.producer_id, part.start), mark, end)
+                yield WrittenEnd(_target(topic, target, part.producer_id, part.start), mark, end)
         if topic.created and not any(pair.records for _, pair in found):
-            yield Written(_target(topic, target, NO_TASK, 0), None, 0)
+            yield WrittenEnd(_target(topic, target, NO_TASK, 0), None, 0)
 
 
 def _target(topic: TopicPlan, partition: int, producer_id: int, start: int) -> TargetPartition:
     return TargetPartition(topic.target, partition, producer_id, start, topic.created, topic.compacts)
 
 
-def lost(control: ControlPlane, items: Sequence[Written], patience: float) -> list[TargetPartition]:
+def lost(control: ControlPlane, items: Sequence[WrittenEnd], patience: float) -> list[TargetPartition]:
     """The partitions that lack something that was written, for each producer id.
 
     Raises TargetChanged if somebody else has written to a created topic, TopicGone, and BrokerUnavailable where nobody
@@ -223,7 +223,7 @@ def lost(control: ControlPlane, items: Sequence[Written], patience: float) -> li
     return [item.target for item in gone]
 
 
-def _without_mark(control: ControlPlane, items: Sequence[Written], patience: float) -> list[Written]:
+def _without_mark(control: ControlPlane, items: Sequence[WrittenEnd], patience: float) -> list[WrittenEnd]:
     """Those whose last record is not in the log of the leader."""
     epochs = _epochs(control, items, patience)
     return [
@@ -231,7 +231,7 @@ def _without_mark(control: ControlPlane, items: Sequence[Written], patience: flo
     ]
 
 
-def _epochs(control: ControlPlane, items: Iterable[Written], patience: float) -> dict[tuple[Where, int], Ended]:
+def _epochs(control: ControlPlane, items: Iterable[WrittenEnd], patience: float) -> dict[tuple[Where, int], Ended]:
     """Where the epochs of all marks have ended. A partition is asked for one epoch at a time: mostly there is one."""
     left: dict[Where, set[int]] = {}
     for item in items:
@@ -246,7 +246,7 @@ def _epochs(control: ControlPlane, items: Iterable[Written], patience: float) ->
     return found
 
 
-def _is_end(item: Written, end: int) -> bool:
+def _is_end(item: WrittenEnd, end: int) -> bool:
     if end > item.end:
         raise TargetChanged(
             f"{item.target} ends at offset {end} instead of {item.end}: somebody else wrote to it.",

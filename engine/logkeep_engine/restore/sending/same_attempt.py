@@ -30,13 +30,13 @@ from logkeep_engine.errors import ArchiveDamaged, OffsetOutOfRange, TargetChange
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.produce import Batch
 from logkeep_engine.kafka.queries import EpochEnd
+from logkeep_engine.kafka.retry import BrokerTrouble
 from logkeep_engine.kafka.transactions import PaddingTransactions, TransactionOver
-from logkeep_engine.kafka.trouble import BrokerTrouble
 from logkeep_engine.limits import Throttle
 from logkeep_engine.log.batch import walk
 from logkeep_engine.log.padding import MOST_RECORDS
-from logkeep_engine.restore.sending.attempt import Attempt, LookAgain, RestoreTask, update_of
-from logkeep_engine.restore.sending.landed import Landed, Mark, batch_at, is_there
+from logkeep_engine.restore.sending.attempt import Attempt, PositionLost, RestoreTask, update_of
+from logkeep_engine.restore.sending.written import Mark, WrittenRecords, batch_at, is_there
 from logkeep_engine.restore.streams.filter import SEQUENCE_SPACE, Outgoing
 from logkeep_engine.restore.streams.left_out import LeftOut
 from logkeep_engine.restore.streams.outgoing_ahead import OutgoingBatches
@@ -56,7 +56,7 @@ def transactions_of(task: RestoreTask, client: RawClient) -> PaddingTransactions
     return client.transactions(transactional_id(task.producer_id), task.target, task.target_partition)
 
 
-async def look_for_end(client: RawClient, task: RestoreTask, *, fresh: bool) -> Landed:
+async def look_for_end(client: RawClient, task: RestoreTask, *, fresh: bool) -> WrittenRecords:
     """Find out how far the target's log reaches. `fresh`: nothing was written before.
 
     Raises what the client raises.
@@ -69,12 +69,12 @@ async def look_for_end(client: RawClient, task: RestoreTask, *, fresh: bool) -> 
         ended = await client.epoch_end(task.target, task.target_partition)
         end = ended.end_offset
         if end == 0:
-            return Landed()
+            return WrittenRecords()
         if end == await client.start_offset(task.target, task.target_partition):
-            return Landed(mark=Mark(ended.leader_epoch, end))
+            return WrittenRecords(mark=Mark(ended.leader_epoch, end))
         try:
             last = await batch_at(client, task.place, end - 1)
-            return Landed(mark=Mark(last.leader_epoch, end))
+            return WrittenRecords(mark=Mark(last.leader_epoch, end))
         except BrokerTrouble as trouble:
             await patience.wait(trouble)
         except OffsetOutOfRange as error:  # cut off, or removed, meanwhile
@@ -87,7 +87,7 @@ class SameAttempt(Attempt):
     def __init__(
         self,
         task: RestoreTask,
-        landed: Landed,
+        landed: WrittenRecords,
         progress: ProgressSink,
         pool: ThreadPoolExecutor,
         throttle: Throttle,
@@ -104,7 +104,7 @@ class SameAttempt(Attempt):
         self._moved = asyncio.Event()
         self._transactions: PaddingTransactions
 
-    def knew(self, landed: Landed) -> bool:
+    def knew(self, landed: WrittenRecords) -> bool:
         return landed.end == self._end
 
     async def _to_send(self, ahead: OutgoingBatches) -> AsyncGenerator[Batch, None]:
@@ -179,7 +179,7 @@ class SameAttempt(Attempt):
                 except BrokerTrouble as trouble:
                     await patience.wait(trouble)
                 except OffsetOutOfRange:
-                    raise LookAgain from None
+                    raise PositionLost from None
             wanted = (first, task.producer_id, self._last.index % SEQUENCE_SPACE, count)
             if wanted != (found.base_offset, found.producer_id, found.base_sequence, found.last_offset_delta + 1):
                 raise TargetChanged(
@@ -214,7 +214,7 @@ class SameAttempt(Attempt):
                             continue
                         if not (header.is_transactional or header.is_control):
                             if not landed and header.producer_id == task.producer_id:
-                                raise LookAgain
+                                raise PositionLost
                             raise TargetChanged(
                                 f"{task.where} holds records at offset {header.base_offset}, where the source has "
                                 "none: somebody else wrote to it, or a broker took records of this run twice.",
@@ -223,7 +223,7 @@ class SameAttempt(Attempt):
                         epoch = header.leader_epoch
                     fetched.release()
         except OffsetOutOfRange:
-            raise LookAgain from None
+            raise PositionLost from None
         return epoch
 
     # ---- gaps
@@ -245,7 +245,7 @@ class SameAttempt(Attempt):
                 raise _too_far(self._task, self._end, to)
             tries = 0 if self._end > begun else tries + 1
             if tries == _TRIES:
-                raise LookAgain
+                raise PositionLost
             begun = self._end
             if in_front:
                 before = min(self._end, self._extent.start)
@@ -287,7 +287,7 @@ class SameAttempt(Attempt):
         if self._mark is not None and ended.leader_epoch != self._mark.epoch:
             whole = whole and await is_there(client, task.place, self._mark, at_least=ended.leader_epoch)
         if not whole:
-            raise LookAgain
+            raise PositionLost
         if ended.end_offset > self._end:
             epoch = await self._check_padding(self._end, ended.end_offset, landed=False)
             self._end = ended.end_offset

@@ -34,10 +34,10 @@ from logkeep_engine.limits import Throttle
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.restore.model.offset_map import HEADER_MAX_BYTES, PartitionSummary, read_summary
-from logkeep_engine.restore.sending.attempt import Attempt, LookAgain, RestoreTask
-from logkeep_engine.restore.sending.landed import Landed, look
+from logkeep_engine.restore.sending.attempt import Attempt, PositionLost, RestoreTask
 from logkeep_engine.restore.sending.same_attempt import SameAttempt, look_for_end
 from logkeep_engine.restore.sending.side_by_side import Shared, side_by_side
+from logkeep_engine.restore.sending.written import WrittenRecords, look
 from logkeep_engine.restore.streams.filter import Outgoing
 from logkeep_engine.restore.streams.left_out import AbortedRecords, LeftOut
 from logkeep_engine.restore.streams.merge import BatchStream
@@ -94,7 +94,7 @@ async def _restore(task: RestoreTask, shared: Shared) -> PartitionSummary:
         attempt = kind(task, landed, shared.progress, pool, throttle, contested=not fresh, left_out=left_out)
         try:
             return await attempt.run(client, shared.fence.before(ahead))
-        except (ProduceRefused, LookAgain) as error:
+        except (ProduceRefused, PositionLost) as error:
             # Either another attempt of this very task has written more than this one knows: continue after it. Or a
             # leader has lost records that the one before it had acknowledged: send them again.
             seen = await _look(client, task, throttle, fresh=False)
@@ -122,7 +122,7 @@ async def _begin(
     left_out: LeftOut,
     *,
     fresh: bool,
-) -> tuple[Landed, OutgoingAhead[Outgoing] | None]:
+) -> tuple[WrittenRecords, OutgoingAhead[Outgoing] | None]:
     """Find out what is in the target. Where the run should have written nothing yet (`fresh`), its first batches are
     made ready meanwhile; they are dropped if it has. `left_out` counts along with these.
     """
@@ -140,7 +140,7 @@ async def _begin(
     return landed, ahead
 
 
-async def _look(client: RawClient, task: RestoreTask, throttle: Throttle, *, fresh: bool) -> Landed:
+async def _look(client: RawClient, task: RestoreTask, throttle: Throttle, *, fresh: bool) -> WrittenRecords:
     if task.extent is not None:
         return await look_for_end(client, task, fresh=fresh)
     return await look(client, task.place, throttle, fresh=fresh)

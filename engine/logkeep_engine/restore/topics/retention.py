@@ -68,7 +68,7 @@ class TargetRetention:
 
 
 @dataclass(frozen=True, slots=True)
-class Going:
+class RetentionLoss:
     """The records of a topic that its target would delete: at most `records` of `total`, in so many archived segments.
     `oldest` is the time of the oldest in ms since the epoch, -1 if it is unknown. `why` names the topic and the limits.
     `exact`: `total` is the number of records that the restore brings, and not only the most.
@@ -117,7 +117,7 @@ class RestoredTopic:
 
 def going(
     archived: ArchiveState, topic: RestoredTopic, retention: TargetRetention, point: PointPlan | None, now_ms: int
-) -> Going | None:
+) -> RetentionLoss | None:
     """The records of a topic, as it is at the point, that a target with this retention would delete; None: none."""
     limits = limits_of(retention.values)
     if limits is None or limits == NO_LIMITS:
@@ -143,7 +143,7 @@ def going(
     if large:
         why.append(f"{retention.values[RETENTION_BYTES]} bytes a partition ({retention.told(RETENTION_BYTES)})")
     brought = {**_by_place(entry for log in coming for entry in log), **found}.values()
-    return Going(
+    return RetentionLoss(
         f"topic {topic.target} keeps {' and '.join(why)}",
         sum(clips[entry.partition].most_of(entry) for entry in found.values()),
         sum(clips[entry.partition].most_of(entry) for entry in brought),
@@ -210,7 +210,7 @@ def _too_large(log: Sequence[SegmentEntry], most: int) -> Iterator[SegmentEntry]
             yield entry
 
 
-def refuse_going(found: Sequence[Going], retention: TopicRetention, *, drill: bool) -> list[str]:
+def refuse_going(found: Sequence[RetentionLoss], retention: TopicRetention, *, drill: bool) -> list[str]:
     """The warnings about records that the targets would delete. Raises TargetUnsuitable if they must not."""
     if not found or retention is TopicRetention.HOLD:
         return []
@@ -241,7 +241,7 @@ class RestoredTopics:
     wanted: RestoreTopics
     point: PointPlan | None = None
 
-    def going(self, now_ms: int) -> list[Going]:
+    def going(self, now_ms: int) -> list[RetentionLoss]:
         """The records that the targets would delete."""
         found = [
             going(self.archived, RestoredTopic.of(choice), self._retention(choice), self.point, now_ms)

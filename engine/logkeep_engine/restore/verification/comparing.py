@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from logkeep_engine.archive.care.record_digests import RecordTimes, StretchDigest
+from logkeep_engine.archive.maintenance.record_digests import RecordTimes, StretchDigest
 from logkeep_engine.log.batch import BatchHeader, Headers
 from logkeep_engine.log.rows import RecordDigest, note_batches, rows_of_batch
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from logkeep_engine.archive.care.record_digests import RecordTimes
+from logkeep_engine.archive.maintenance.record_digests import RecordTimes
 from logkeep_engine.contract.run import VerificationFacts
 from logkeep_engine.contract.stored import StoredDocument
 from logkeep_engine.restore.verification.aligning import RecordDifference

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from logkeep_engine.archive.care.kept_digests import AT_ONCE, DigestsInWork, DigestsPlace, keep_as_made
-from logkeep_engine.archive.care.record_digests import (
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.maintenance.kept_digests import AT_ONCE, DigestsInWork, DigestsPlace, keep_as_made
+from logkeep_engine.archive.maintenance.record_digests import (
     RecordTimes,
     SegmentDigests,
     StretchBuilder,
@@ -16,7 +17,6 @@ from logkeep_engine.archive.care.record_digests import (
     reaching_into,
     within,
 )
-from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.reading.partition import is_batched
 from logkeep_engine.log.batch import runs
 from logkeep_engine.log.transactions import Span, Spans

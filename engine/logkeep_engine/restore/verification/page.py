@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from logkeep_engine.archive.care.record_digests import RecordTimes
+from logkeep_engine.archive.maintenance.record_digests import RecordTimes
 from logkeep_engine.contract.values import human_bytes
 from logkeep_engine.page import WIDTH, Html, document, escaped, moment, table
 from logkeep_engine.restore.verification.document import VerificationReport

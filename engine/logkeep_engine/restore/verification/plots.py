@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 
-from logkeep_engine.archive.care.record_digests import RecordTimes
+from logkeep_engine.archive.maintenance.record_digests import RecordTimes
 from logkeep_engine.page import HEIGHT, LEFT, RIGHT, TOP, bytes_in_words, lines, moment, plot, rectangle
 
 _FAR = 10

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from logkeep_engine.archive.care.record_digests import MOST_BUCKETS, RecordTimes, unpacked_stretches
+from logkeep_engine.archive.maintenance.record_digests import MOST_BUCKETS, RecordTimes, unpacked_stretches
 from logkeep_engine.archive.reports import create_report, reports_of
 from logkeep_engine.contract.run import VerificationFacts
 from logkeep_engine.errors import ObjectExists, ObjectMissing, RecordsDiffer, RecordsNotVerified, SpecError

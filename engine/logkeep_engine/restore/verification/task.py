@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeVar
 
-from logkeep_engine.archive.care.record_digests import STRETCH_RECORDS, RecordTimes, unpacked_stretches
+from logkeep_engine.archive.maintenance.record_digests import STRETCH_RECORDS, RecordTimes, unpacked_stretches
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch, OffsetOutOfRange
 from logkeep_engine.kafka.client import RawClient

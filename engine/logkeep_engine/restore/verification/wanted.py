@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 
-from logkeep_engine.archive.care.record_digests import RecordTimes, SegmentDigests, StretchDigest
 from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.maintenance.record_digests import RecordTimes, SegmentDigests, StretchDigest
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import is_batched, open_damaged, open_partition
 from logkeep_engine.log.batch import MAX_OFFSET, BatchHeader

@@ -10,8 +10,6 @@ import pytest
 from typer.testing import CliRunner
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.bundling import BundlingDone, bundle_old_commits
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.anchor import newest
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.claim import ArchiveClaim, Owner, anchor_of, claim_of, consent_of
@@ -19,6 +17,8 @@ from logkeep_engine.archive.catalog.facts import RunOutcome
 from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import begin_run
+from logkeep_engine.archive.maintenance.bundling import BundlingDone, bundle_old_commits
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.cli import app
 from logkeep_engine.contract.anchor import Anchor
 from logkeep_engine.contract.run import RunRequest

@@ -14,10 +14,10 @@ import cramjam
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog import bundle, checkpoint, commits, documents
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import RunOutcome
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.contract import nesting
 from logkeep_engine.errors import ArchiveDamaged, ObjectTooLarge
 from logkeep_engine.storage import NOTE_BYTES, WHOLE_BYTES, Storage, open_uri

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care import bundling
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog import bundle, checkpoint
 from logkeep_engine.archive.catalog.anchor import newest
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.claim import ArchiveClaim
 from logkeep_engine.archive.catalog.facts import RunOutcome
 from logkeep_engine.archive.catalog.policies import CheckpointPolicy
+from logkeep_engine.archive.maintenance import bundling
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.contract.anchor import Anchor
 from logkeep_engine.errors import ArchiveDamaged, ArchiveRolledBack
 from logkeep_engine.storage import Storage, open_uri

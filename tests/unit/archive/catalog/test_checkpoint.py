@@ -10,7 +10,6 @@ import cramjam
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.catalog_check import check_catalog
 from logkeep_engine.archive.catalog import checkpoint, fields
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, RunOutcome, branch_id
@@ -20,6 +19,7 @@ from logkeep_engine.archive.catalog.packed import pack
 from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import Unpurged
+from logkeep_engine.archive.maintenance.catalog_check import check_catalog
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 from logkeep_engine.log.compression import Codec, decompress
 from logkeep_engine.storage import open_uri

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.cluster_state import ClusterState, read_cluster_state, state_path
 from logkeep_engine.archive.catalog.commits import dump_commit, load_commit
 from logkeep_engine.archive.catalog.facts import ClusterStateEntry, RunOutcome
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading.view import ends_of_runs
 from logkeep_engine.cli import app
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch

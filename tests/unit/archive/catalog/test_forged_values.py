@@ -18,9 +18,6 @@ from typing import Any
 import cramjam
 import pytest
 
-from logkeep_engine.archive.care.inspect import describe
-from logkeep_engine.archive.care.points import KeepRules
-from logkeep_engine.archive.care.retention import RetentionLimits, expired
 from logkeep_engine.archive.catalog import checkpoint
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.cluster_state import ClusterState, read_cluster_state, state_path
@@ -28,6 +25,9 @@ from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.archive.catalog.facts import GroupEntry, RemovedSegment, RunOutcome
 from logkeep_engine.archive.catalog.held_tables import held_tables, removed_tables
 from logkeep_engine.archive.catalog.kinds import MOST_PARTITIONS
+from logkeep_engine.archive.maintenance.inspect import describe
+from logkeep_engine.archive.maintenance.points import KeepRules
+from logkeep_engine.archive.maintenance.retention import RetentionLimits, expired
 from logkeep_engine.archive.reading.beginnings import missing_beginnings
 from logkeep_engine.archive.reading.completeness import complete_until
 from logkeep_engine.archive.reading.view import ends_of_runs

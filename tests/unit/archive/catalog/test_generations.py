@@ -6,8 +6,6 @@ from random import Random
 
 import pytest
 
-from logkeep_engine.archive.care.inspect import describe
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog import checkpoint
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import AvroFiles, Layout, RecordsFiles
@@ -37,6 +35,8 @@ from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import all_unpurged
 from logkeep_engine.archive.history.earlier import last_with_generations, without_gone
+from logkeep_engine.archive.maintenance.inspect import describe
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.names import without_generation
 from logkeep_engine.errors import ReceiptRefused
 from logkeep_engine.storage import Storage, open_uri

@@ -8,14 +8,14 @@ from unittest.mock import patch
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.bundling import bundle_old_commits
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.anchor import newest
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.claim import ArchiveClaim, Owner
 from logkeep_engine.archive.catalog.facts import RunOutcome
 from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.writer import Timing, begin_run
+from logkeep_engine.archive.maintenance.bundling import bundle_old_commits
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.contract.anchor import Anchor
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.storage import Storage, open_uri

@@ -7,18 +7,18 @@ import pytest
 from typer.testing import CliRunner
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.leftovers import remove_leftovers
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RemovedSegment, RunOutcome
 from logkeep_engine.archive.catalog.writer import Writer
+from logkeep_engine.archive.maintenance.leftovers import remove_leftovers
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading import view
 from logkeep_engine.cli import app
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import CLUSTER, ORDERS, archive_of, begin, chunk
-from tests.unit.archive.care import test_leftovers
+from tests.unit.archive.maintenance import test_leftovers
 from tests.unit.archive.writing.test_record_segments import BOTH, FORMATS
 
 ID = ORDERS.topic_id

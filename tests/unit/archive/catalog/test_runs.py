@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.archive.care.inspect import describe
-from logkeep_engine.archive.care.points import KeepRules, kept_points
-from logkeep_engine.archive.care.retaining import empty_holds
 from logkeep_engine.archive.catalog import checkpoint
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import RunEntry, RunOutcome
 from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.maintenance.inspect import describe
+from logkeep_engine.archive.maintenance.points import KeepRules, kept_points
+from logkeep_engine.archive.maintenance.retaining import empty_holds
 from logkeep_engine.archive.reading import view
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.restore.model.point import choose

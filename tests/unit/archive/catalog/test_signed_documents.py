@@ -13,10 +13,6 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care import leases
-from logkeep_engine.archive.care.increments import VerifyCycle
-from logkeep_engine.archive.care.retaining import change_holds
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog import cluster_state, signed_documents
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.claim import ArchiveClaim
@@ -25,6 +21,10 @@ from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.catalog.lost_tail import store_record
 from logkeep_engine.archive.catalog.signed_documents import SigningStorage, is_document, opened
 from logkeep_engine.archive.catalog.signing import NO_KEYS, SigningKeys
+from logkeep_engine.archive.maintenance import leases
+from logkeep_engine.archive.maintenance.increments import VerifyCycle
+from logkeep_engine.archive.maintenance.retaining import change_holds
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.contract.names import ENV_SIGNING_DIR
 from logkeep_engine.erasure.run import AUDIT_FILE
 from logkeep_engine.errors import ArchiveUnsigned

@@ -12,8 +12,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care import bundling
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog import checkpoint
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.claim import ArchiveClaim, Owner
@@ -21,6 +19,8 @@ from logkeep_engine.archive.catalog.facts import RunOutcome
 from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.signing import NO_KEYS, SigningKeys, name_of, of_commit, signing_keys
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
+from logkeep_engine.archive.maintenance import bundling
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.contract.anchor import Anchor
 from logkeep_engine.contract.names import ENV_SIGNING_DIR
 from logkeep_engine.errors import ArchiveDamaged, ArchiveUnsigned, CredentialsMissing

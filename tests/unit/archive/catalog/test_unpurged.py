@@ -60,8 +60,8 @@ def test_the_packs_of_a_commit_are_read_as_they_were_written() -> None:
     written = replace(written, purged_packs=(PurgedPack(1, 2, 0, 3), PurgedPack(1, 2, 1, 0)))
     read = load_commit(dump_commit(written), "a commit")
     assert read.purged_packs == written.purged_packs
-    assert read.is_care
-    assert replace(read, purged=()).is_care
+    assert read.is_maintenance
+    assert replace(read, purged=()).is_maintenance
     bad = dump_commit(written).replace(b"[1,2,1,0]", b"[1,2,1,-1]")
     body = bad[: bad.rindex(b',"sha256"')]
     bad = body + b',"sha256":"%b"}' % sha256(body + b"}").hexdigest().encode()

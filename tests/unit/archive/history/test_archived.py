@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.archive.care.branching import branch_off
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import RunOutcome, branch_id
 from logkeep_engine.archive.catalog.lineage import Fork
@@ -16,6 +14,8 @@ from logkeep_engine.archive.history.compacted import with_snapshots
 from logkeep_engine.archive.history.missing import MissingKind, MissingRange
 from logkeep_engine.archive.history.point import Point, States
 from logkeep_engine.archive.history.view import view
+from logkeep_engine.archive.maintenance.branching import branch_off
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.spec import KafkaRestoreSpec, parse_restore

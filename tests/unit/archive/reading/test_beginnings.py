@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import (
     Coverage,
@@ -17,6 +16,7 @@ from logkeep_engine.archive.catalog.facts import (
     RemovedSegment,
     RunOutcome,
 )
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading.beginnings import missing_beginnings
 from logkeep_engine.backup.plan import REASON_RETENTION, BackupPlan, Chunk
 from logkeep_engine.cli import app

@@ -9,10 +9,10 @@ import cramjam
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading import log_reader
 from logkeep_engine.archive.reading.damage import Damage

@@ -16,9 +16,9 @@ from random import Random
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.segment_check import check_segment
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
+from logkeep_engine.archive.maintenance.segment_check import check_segment
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.outcomes import aborted_in, segment_transactions
 from logkeep_engine.archive.reading.transactions import fold

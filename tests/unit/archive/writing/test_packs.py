@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.segment_check import check_all, missing_or_short
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.archive.catalog.packed import pack, packs_of
+from logkeep_engine.archive.maintenance.segment_check import check_all, missing_or_short
 from logkeep_engine.archive.pack_table import read_table
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import NeighbouringReads, open_damaged, open_partition, read_parts

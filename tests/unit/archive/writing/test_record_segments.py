@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.archive.care.record_check import verify_record_segment
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry, SegmentTimes
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
+from logkeep_engine.archive.maintenance.record_check import verify_record_segment
+from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.writing.record_files import write_consumer_offsets, write_partition_indexes
 from logkeep_engine.archive.writing.record_writer import RecordSink

@@ -15,12 +15,12 @@ from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.limits import Throttle
 from logkeep_engine.log.batch import BatchHeader
-from logkeep_engine.restore.sending.landed import (
-    Landed,
-    LandedReader,
-    LandedRows,
+from logkeep_engine.restore.sending.written import (
     Mark,
     TargetPartition,
+    WrittenReader,
+    WrittenRecords,
+    WrittenRows,
     front_removed,
     headers_between,
     read_back,
@@ -37,9 +37,9 @@ class PairPlace:
     mark: Mark | None = None
     end: int | None = None
 
-    def landed(self) -> Landed:
+    def landed(self) -> WrittenRecords:
         """The same, without the offsets of the records."""
-        return Landed(self.records, _NoRows(), self.mark)
+        return WrittenRecords(self.records, _NoRows(), self.mark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ async def _read(client: RawClient, task: PlacesTask, end: int, throttle: Throttl
     log_start = await client.start_offset(target.topic, target.partition)
     position = max(target.start, log_start)
     readers = {
-        producer_id: LandedReader(replace(target, producer_id=producer_id), log_start, _NoRows())
+        producer_id: WrittenReader(replace(target, producer_id=producer_id), log_start, _NoRows())
         for producer_id in task.wanted
     }
     async with aclosing(headers_between(client, target, position, end, throttle)) as headers:
@@ -108,7 +108,7 @@ def _refuse_other(task: PlacesTask, header: BatchHeader) -> None:
         )
 
 
-class _NoRows(LandedRows):
+class _NoRows(WrittenRows):
     """Keeps no offsets: a pair has no offset map."""
 
     def add(self, index: int, offset: int, count: int) -> None:

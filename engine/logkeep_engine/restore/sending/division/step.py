@@ -13,7 +13,7 @@ from logkeep_engine.restore.sending.division.partitioners import partitioner_of
 from logkeep_engine.restore.sending.division.places import PairPlace, PlacesTask, read_places
 from logkeep_engine.restore.sending.division.summary import DividedSummary
 from logkeep_engine.restore.sending.division.task import DividedTask, Pair
-from logkeep_engine.restore.sending.landed import TargetPartition
+from logkeep_engine.restore.sending.written import TargetPartition
 
 MOST_PAIRS = 100_000
 """Pairs of one restore: each has a producer id, which the brokers remember for a day."""

@@ -33,7 +33,7 @@ _MOST_RECORDS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Dealt:
+class RoutedBatch:
     """A batch for the target partition `target`."""
 
     target: int
@@ -69,7 +69,7 @@ class DividedStream:
         self.append_times = 0
         self.left_out = LeftOut()
 
-    def batches(self) -> Generator[Dealt, None, None]:
+    def batches(self) -> Generator[RoutedBatch, None, None]:
         """The batches, those of each pair in order. Raises as `task.stream_of`, BatchTooLarge for a batch that cannot
         be taken apart, and ArchiveDamaged."""
         with closing(stream_of(self._task, 0, self.left_out)) as stream:
@@ -79,10 +79,10 @@ class DividedStream:
                 yield from self._made(self._fed(item))
         yield from self._made(self._divider.finish())
 
-    def _made(self, shares: Iterable[Share]) -> Iterator[Dealt]:
+    def _made(self, shares: Iterable[Share]) -> Iterator[RoutedBatch]:
         for share in shares:
             target, _, count, *_ = share
-            yield Dealt(target, _batch(share, self._producer_ids[target], self._index[target]))
+            yield RoutedBatch(target, _batch(share, self._producer_ids[target], self._index[target]))
             self._index[target] += count
 
     def _fed(self, item: Outgoing) -> list[Share]:

@@ -18,9 +18,9 @@ from logkeep_engine.errors import ObjectMissing, ProduceRefused, TargetChanged
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.limits import Throttle
 from logkeep_engine.restore.model.offset_map import PartitionSummary
-from logkeep_engine.restore.sending.attempt import Attempt, LookAgain, RestoreTask
+from logkeep_engine.restore.sending.attempt import Attempt, PositionLost, RestoreTask
 from logkeep_engine.restore.sending.division.places import PairPlace, PlacesTask, places_of
-from logkeep_engine.restore.sending.division.stream import Dealt, DividedStream, most_bytes
+from logkeep_engine.restore.sending.division.stream import DividedStream, RoutedBatch, most_bytes
 from logkeep_engine.restore.sending.division.summary import DividedSummary, PairSummary
 from logkeep_engine.restore.sending.side_by_side import Shared, side_by_side, stopped
 from logkeep_engine.restore.sending.task import RESUMES
@@ -166,7 +166,7 @@ class _Division:
             dealing = _Pass(task, places, self._shared, fresh=self._fresh)
             try:
                 summary = await dealing.run()
-            except (ProduceRefused, LookAgain) as error:
+            except (ProduceRefused, PositionLost) as error:
                 # See `task`: another attempt writes too, or a leader has lost records.
                 places, self._fresh = await self._look(), False
                 if isinstance(error, ProduceRefused) and dealing.knew(places):
@@ -249,7 +249,7 @@ class _Pass:
             for attempt in self._attempts:
                 attempt.close()
 
-    async def _deal(self, ahead: OutgoingAhead[Dealt]) -> None:
+    async def _deal(self, ahead: OutgoingAhead[RoutedBatch]) -> None:
         async for items in ahead.take():
             await self._fence.check()
             for item in items:

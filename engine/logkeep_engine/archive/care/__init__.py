@@ -1,1 +1,0 @@
-"""The care of an archive: check it, describe it, make branches of old ends, and remove what is old or left over."""

@@ -1,0 +1,301 @@
+"""Reads a run's records in a target partition back from the log, by producer id and sequence.
+
+    landed = await look(client, target, throttle, fresh=False)
+    landed.records, landed.mark
+
+So a task finds its place, whatever has happened before: an attempt died, or a leader has lost records that the one
+before it had acknowledged. A record is only counted if all before it are there.
+"""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import IO, TypeVar
+
+from logkeep_engine.errors import OffsetOutOfRange, TargetChanged, TopicExists
+from logkeep_engine.kafka.client import RawClient
+from logkeep_engine.kafka.queries import EpochEnd
+from logkeep_engine.kafka.retry import BrokerTrouble
+from logkeep_engine.kafka.survey import Ended
+from logkeep_engine.limits import Throttle
+from logkeep_engine.log.batch import BatchHeader, walk
+from logkeep_engine.restore.streams.filter import SEQUENCE_SPACE
+
+_Found = TypeVar("_Found")
+_ROW = struct.Struct(">qqq")
+_SPOOL_BYTES = 1 << 20
+_BLOCK = 1 << 16
+_DELETE_AND_BEGIN = (
+    "The cluster has lost records that it had acknowledged (unclean.leader.election.enable, or disks that failed)."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPartition:
+    """A partition to which a run writes. It ended at offset `start` before the run. `created`: nobody else writes to
+    it. `compacts`: its compaction may remove records of the run while the run lasts.
+    """
+
+    topic: str
+    partition: int
+    producer_id: int
+    start: int
+    created: bool
+    compacts: bool
+
+    def __str__(self) -> str:
+        return f"topic {self.topic!r} partition {self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One past a run's last record in the log, and the leader epoch in which its batch was written.
+
+    A log that has this epoch up to `end` has everything that was before `end` in the log of that epoch's leader: logs
+    that agree on an epoch at an offset agree on all before it.
+    """
+
+    epoch: int
+    end: int
+
+    def is_in(self, log: EpochEnd | Ended) -> bool:
+        """`log` is what a partition's leader says of the epoch."""
+        return log.leader_epoch == self.epoch and log.end_offset >= self.end
+
+
+async def is_there(client: RawClient, target: TargetPartition, mark: Mark, *, at_least: int = -1) -> bool:
+    """Whether the partition's leader, of epoch `at_least` or a later one, has the records up to `mark`. Raises what
+    `RawClient.epoch_end` does.
+    """
+    return mark.is_in(await client.epoch_end(target.topic, target.partition, mark.epoch, at_least=at_least))
+
+
+class WrittenRows:
+    """The places of a run's records: rows of (index of the first record, target offset, count), in order. Neighbours
+    that follow one another are one row. Memory is bounded: other producers may write between any two batches, and then
+    each batch has a row.
+    """
+
+    def __init__(self) -> None:
+        self._spool: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115 (closed by close)
+        self._last: tuple[int, int, int] | None = None
+
+    def add(self, index: int, offset: int, count: int) -> None:
+        if self._last is not None:
+            first, at, before = self._last
+            if first + before == index and at + before == offset:
+                self._last = (first, at, before + count)
+                return
+            self._spool.write(_ROW.pack(*self._last))
+        self._last = (index, offset, count)
+
+    def __iter__(self) -> Iterator[tuple[int, int, int]]:
+        """The rows, when all have been added."""
+        self._spool.seek(0)
+        while block := self._spool.read(_BLOCK * _ROW.size):
+            yield from _ROW.iter_unpack(block)
+        if self._last is not None:
+            yield self._last
+
+    def close(self) -> None:
+        self._spool.close()
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRecords:
+    """The first `records` of a run are in the log, where `rows` say, or the target's compaction or retention has
+    removed them from there. `mark` is None if there is no batch of the run.
+    """
+
+    records: int = 0
+    rows: WrittenRows = field(default_factory=WrittenRows)
+    mark: Mark | None = None
+
+    @property
+    def end(self) -> int:
+        """One past the last offset of the run."""
+        return self.mark.end if self.mark is not None else 0
+
+    def close(self) -> None:
+        self.rows.close()
+
+
+class WrittenReader:
+    """Follows the batches of a run through its target partition, header by header, in offset order.
+
+    Places come from the sequences, not from record counts: the target's compaction and retention may have removed
+    records, but the header of a batch still tells which records of the run it held. Nothing is left below `log_start`.
+    """
+
+    def __init__(self, target: TargetPartition, log_start: int, rows: WrittenRows | None = None) -> None:
+        self._target = target
+        self._front_is_gone = log_start > target.start
+        self._next = 0
+        self._rows = WrittenRows() if rows is None else rows
+        self._mark: Mark | None = None
+
+    def add(self, header: BatchHeader) -> None:
+        """Take the next batch. Raises TargetChanged if records of the run are missing in front of it."""
+        if header.magic < 2 or header.producer_id != self._target.producer_id or header.is_control:
+            return
+        # Batches come in the order of their sequences, so a step back means that the sequence has begun again.
+        index = self._next + (header.base_sequence - self._next) % SEQUENCE_SPACE
+        if index > self._next:
+            self._check_missing(index, header.base_offset)
+        count = header.last_offset_delta + 1
+        self._rows.add(index, header.base_offset, count)
+        self._next = index + count
+        self._mark = Mark(header.leader_epoch, header.base_offset + count)
+
+    def _check_missing(self, index: int, offset: int) -> None:
+        """Raises TargetChanged unless compaction, or retention at the front, may have removed the missing records.
+
+        Removed records leave their offsets unused. Records that were never there leave no offsets, or nothing removes
+        records from the log.
+        """
+        before = self._target.start if self._mark is None else self._mark.end
+        removed = self._target.compacts or (self._mark is None and self._front_is_gone)
+        if removed and index - self._next <= offset - before:
+            return
+        if index - self._next > SEQUENCE_SPACE // 2:  # a step back
+            first = index - SEQUENCE_SPACE
+            raise TargetChanged(
+                f"{self._target}: records of this run, from number {first} of the partition on, are there once more at "
+                f"offset {offset}: a broker that had forgotten the producer id (producer.id.expiration.ms) took them "
+                "twice.",
+                hint=f"Delete the topic, or what lies in it from offset {self._target.start} on, and begin a new "
+                "restore under another run id.",
+            )
+        raise TargetChanged(
+            f"{self._target}: {index - self._next} records of this run, numbers {self._next} to {index - 1} of the "
+            f"partition, are missing before offset {offset}, where number {index} is. What was written after them "
+            "cannot be taken back.",
+            hint=f"{_DELETE_AND_BEGIN} Delete the topic, or what lies in it from offset {self._target.start} on, and "
+            "begin a new restore under another run id.",
+        )
+
+    def landed(self) -> WrittenRecords:
+        return WrittenRecords(self._next, self._rows, self._mark)
+
+    def close(self) -> None:
+        self._rows.close()
+
+
+async def look(client: RawClient, target: TargetPartition, throttle: Throttle, *, fresh: bool) -> WrittenRecords:
+    """Find out which records of the run are in the target partition. `fresh`: nothing was written before.
+
+    Waits for a leader, and until followers have what the leader has. Raises TargetChanged if records of
+    the run are missing before later ones, TopicExists if somebody else has written to a created topic, and what the
+    client raises.
+    """
+
+    async def found(end: int) -> WrittenRecords:
+        if end == target.start:
+            return WrittenRecords()
+        if target.created:
+            return await _last_one(client, target, end)
+        return await _among_others(client, target, end, throttle, fresh=fresh)
+
+    return await read_back(client, target, found)
+
+
+async def read_back(client: RawClient, target: TargetPartition, found: Callable[[int], Awaitable[_Found]]) -> _Found:
+    """Call `found` with the end of the target partition's log until the partition's leader has answered. Raises
+    TargetChanged if the log ends before the run's start, and what `found` and the client raise.
+    """
+    patience = client.patience(f"read back what this run has written to {target}")
+    while True:
+        end = await client.log_end(target.topic, target.partition)
+        if end < target.start:
+            raise TargetChanged(
+                f"{target} ends at offset {end}, it had ended at {target.start} when the restore was planned.",
+                hint=f"{_DELETE_AND_BEGIN} Begin a new restore under another run id.",
+            )
+        try:
+            return await found(end)
+        except BrokerTrouble as trouble:
+            await patience.wait(trouble)
+        except OffsetOutOfRange as error:  # the batches to read were removed, or cut off, meanwhile
+            await patience.wait(BrokerTrouble(error.message))
+
+
+async def headers_between(
+    client: RawClient, target: TargetPartition, start: int, end: int, throttle: Throttle
+) -> AsyncGenerator[BatchHeader, None]:
+    """The headers of all batches of the target partition that begin in [start, end), uncommitted ones included. Raises
+    what the client raises."""
+    async with aclosing(client.stream(target.topic, target.partition, start, end, committed=False)) as stream:
+        async for fetched in stream:
+            await throttle.pace(len(fetched.data))
+            for _, header in walk(fetched.data):
+                if start <= header.base_offset < end:
+                    yield header
+            fetched.release()
+
+
+def front_removed(target: TargetPartition, log_start: int) -> TargetChanged:
+    """The error where retention may have removed all that a producer of the run has written."""
+    return TargetChanged(
+        f"{target}: retention has removed everything up to offset {log_start}; it cannot be seen what this run has "
+        "written before.",
+        hint="Set retention.ms=-1 on the topic while restoring into it, and begin a new restore under another run id.",
+    )
+
+
+async def batch_at(client: RawClient, target: TargetPartition, offset: int) -> BatchHeader:
+    """The header of the batch that holds an offset. Raises BrokerTrouble if the leader does not give it now, and what
+    the client raises.
+    """
+    fetched = await client.fetch(target.topic, target.partition, offset, max_bytes=1, max_wait_ms=500, committed=False)
+    found = next((header for _, header in walk(fetched.data) if header.base_offset <= offset), None)
+    if found is None:
+        raise BrokerTrouble(f"its leader does not give the batch at offset {offset}")
+    return found
+
+
+async def _last_one(client: RawClient, target: TargetPartition, end: int) -> WrittenRecords:
+    """Find out by the last batch of a created topic, which holds batches of the run and nothing else. Raises
+    BrokerTrouble if the leader does not give that batch now.
+    """
+    last = await batch_at(client, target, end - 1)
+    if last.magic < 2 or last.producer_id != target.producer_id:
+        raise TopicExists(
+            f"{target} holds records that this restore has not written.",
+            hint="The topic was created, or written to, by somebody else meanwhile. Delete it and restore again "
+            "under another run id.",
+        )
+    records = end - target.start
+    after = (last.base_sequence + last.last_offset_delta + 1) % SEQUENCE_SPACE
+    if after != records % SEQUENCE_SPACE:
+        raise TargetChanged(
+            f"{target} has {records} records, but the last one was sent as number {after}: somebody else wrote "
+            "to the topic, or the cluster has lost records.",
+            hint="Stop the other producers, delete the topic and restore again under another run id.",
+        )
+    rows = WrittenRows()
+    rows.add(0, target.start, records)
+    return WrittenRecords(records, rows, Mark(last.leader_epoch, end))
+
+
+async def _among_others(
+    client: RawClient, target: TargetPartition, end: int, throttle: Throttle, *, fresh: bool
+) -> WrittenRecords:
+    """Walk the target from where it ended before the run, batch by batch."""
+    log_start = await client.start_offset(target.topic, target.partition)
+    position = max(target.start, log_start)
+    reader = WrittenReader(target, log_start)
+    try:
+        async with aclosing(headers_between(client, target, position, end, throttle)) as headers:
+            async for header in headers:
+                reader.add(header)
+    except BaseException:
+        reader.close()
+        raise
+    landed = reader.landed()
+    if log_start > target.start and not fresh and not landed.records:
+        raise front_removed(target, log_start)
+    return landed
