@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 
 from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
-from tests.simulation.protocol import Api, Body, Encoded, Asked, decode_request, encode_answer, encode_element
+from tests.simulation.protocol import Api, Asked, Body, Encoded, decode_request, encode_answer, encode_element
 
 # Lowest and highest version that is answered.
 VERSIONS = {
