@@ -18,7 +18,7 @@ python = $(if $(venv_path),$(venv_path),$(eval venv_path := $(venv))$(or $(venv_
 ARGS ?=
 
 .PHONY: help setup check test-near lint kernel-arm64 format test test-deep test-unit test-kafka test-apiserver test-e2e simulate \
-  histories ledger bench demo demo-stop wheel lock clean
+  histories ledger bench demo demo-stop docs wheel lock clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -113,6 +113,9 @@ demo: setup  ## a backup and a restore to watch; KEEP=1 leaves the node up
 
 demo-stop:  ## take down what make demo KEEP=1 left up
 	$(python) -m tests.demo stop
+
+docs:  ## the site of the docs, into build/docs/site; the page of metrics anew
+	$(python) -m tests.cluster.docs
 
 wheel:  ## the wheel of operator, engine and kernel, into dist/
 	$(python) -m tests.cluster.wheel dist

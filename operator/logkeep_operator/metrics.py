@@ -29,14 +29,15 @@ class Metrics:
         )
         self._recoverable = self._of_resource(
             "logkeep_last_recoverable_timestamp_seconds",
-            "The time up to which everything can be restored, except for topics that are behind; 0 if none is known.",
+            "status.recovery.lastTime: until then all but topics that are behind can be restored; 0 if unknown.",
         )
         self._deadline = self._of_resource(
             "logkeep_retention_deadline_timestamp_seconds",
-            "From this time on records that are not archived may be deleted; +Inf if no such time is known.",
+            "status.retention.deadline: from then on records that are not archived may be deleted; +Inf if unknown.",
         )
         self._stored = self._of_resource(
-            "logkeep_archive_stored_bytes", "Bytes of the objects that hold the records of the archive."
+            "logkeep_archive_stored_bytes",
+            "status.archive.storedBytes: bytes of the objects that hold the records of the archive.",
         )
         self._good_drill = self._of_resource(
             "logkeep_last_good_drill_timestamp_seconds",
@@ -44,7 +45,7 @@ class Metrics:
         )
         self._recovery = self._of_resource(
             "logkeep_drill_recovery_seconds",
-            "The seconds in which the last measured drill had restored everything; NaN if none was measured.",
+            "status.drill.recoverySeconds: how long the last measured drill took to restore all; NaN if unknown.",
         )
         self._describe_care()
         self._created = self._of_resource(
@@ -82,21 +83,26 @@ class Metrics:
     def _describe_care(self) -> None:
         self._unpurged = self._of_resource(
             "logkeep_archive_waiting_bytes",
-            "Bytes of removed objects that are still there: for their grace, or locked.",
+            "status.archive.retention.waitingBytes: bytes of removed objects still there, for their grace or locked.",
         )
         self._locked = self._of_resource(
-            "logkeep_archive_locked_objects", "Removed objects that the store refuses to delete."
+            "logkeep_archive_locked_objects",
+            "status.archive.retention.locked.objects: removed objects that the store refuses to delete.",
         )
-        self._points = self._of_resource("logkeep_archive_kept_points", "Runs that retention keeps restorable.")
+        self._points = self._of_resource(
+            "logkeep_archive_kept_points", "status.archive.retention.points: runs that retention keeps restorable."
+        )
         self._stale = self._of_resource(
-            "logkeep_stale_keys", "Keys alive in the archive and gone in the cluster; NaN if they were never compared."
+            "logkeep_stale_keys",
+            "status.reconcile.stale: keys alive in the archive and gone in the cluster; NaN if never compared.",
         )
         self._missing = self._of_resource(
-            "logkeep_missing_keys", "Keys whose last record the archive lacks; NaN if they were never compared."
+            "logkeep_missing_keys",
+            "status.reconcile.missing: keys whose last record the archive lacks; NaN if never compared.",
         )
         self._compared = self._of_resource(
             "logkeep_keys_compared_timestamp_seconds",
-            "When keys of the archive were last compared with the cluster; 0 if they never were.",
+            "status.reconcile.endTime: when keys of the archive were last compared with the cluster; 0 if never.",
         )
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:

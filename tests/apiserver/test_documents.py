@@ -29,8 +29,8 @@ WHOLE = {
 
 def shown() -> Iterator[tuple[str, dict[str, Any]]]:
     """Each document of YAML in the documents, with the place where it stands."""
-    files = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/reference").glob("*.md"))]
-    for path in files:
+    folders = (ROOT / "docs", ROOT / "docs/guides", ROOT / "docs/reference")
+    for path in (ROOT / "README.md", *(page for folder in folders for page in sorted(folder.glob("*.md")))):
         text = path.read_text()
         for block in BLOCK.finditer(text):
             line = text.count("\n", 0, block.start()) + 1

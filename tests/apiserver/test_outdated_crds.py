@@ -65,7 +65,7 @@ def old_crds(api: ApiServer) -> Iterator[Callable[[], None]]:
 
 
 def new_crds(api: ApiServer) -> None:
-    """Apply our CRDs as docs/run.md says."""
+    """Apply our CRDs as docs/guides/upgrade.md says."""
     api.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds"))
     install_crds(api)
     wait_for(

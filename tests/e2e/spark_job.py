@@ -1,5 +1,5 @@
-"""A query on an archive in the engine's image, as docs/spark-reader.md has it. What executors reach is the subject of
-each run on the node.
+"""A query on an archive in the engine's image, as docs/guides/spark-reader.md has it. What executors reach is the
+subject of each run on the node.
 
 Arguments: S3 endpoint, its region, URI of an archive. Prints one line when everything worked.
 """

@@ -37,7 +37,8 @@ SIGNED = {"signing": {"secretRef": {"name": "archive-keys"}}}
 
 
 class Keys:
-    """Folders of keys, as Secrets are mounted: one key of each name, made with openssl as docs/run.md shows it."""
+    """Folders of keys, as Secrets are mounted: one key of each name, made with openssl as
+    docs/guides/sign-an-archive.md shows it."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

@@ -1,4 +1,4 @@
-"""The queries of docs/spark-reader.md, on the demo's topics: the document shows what they answer."""
+"""The queries of docs/guides/spark-reader.md, on the demo's topics: the document shows what they answer."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.data import nycflights
 from tests.examples import number
 from tests.kafka.backing_up import Backups
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "spark-reader.md"
+DOCUMENT = Path(__file__).parents[2] / "docs/guides/spark-reader.md"
 
 
 @pytest.mark.deep

@@ -185,7 +185,7 @@ class Erase(Pasted):
         if world.archive is None or not world.reference.points or topic.name not in world.archived_names():
             return None
         done = world.erase(topic, b"key-%s-of-somebody" % self.key.encode(), self.dies)
-        # docs/erasure.md, "When it does not succeed"
+        # docs/guides/erasure.md, "When it does not succeed"
         held = any(key[0] in topic.ids for key in world.reference.points.get(world.reference.held, ()))
         if done.outcome == "Succeeded" or (held and "There is a hold on run" in done.message):
             return None

@@ -1,4 +1,4 @@
-"""The positions of consumer groups that a point has, by what docs/restore-runbook.md says of them."""
+"""The positions of consumer groups that a point has, by what docs/guides/consumer-groups.md says of them."""
 
 from __future__ import annotations
 

@@ -149,9 +149,9 @@ def _wrong_keys(
 
 
 def _left_no_trace(line: Line, rec: Rec, before: int, has_batches: bool) -> bool:
-    """docs/restore-runbook.md, "A point that is not exact": whether a record was gone before a run came, which had
-    times from before a point though records before it in the log are later, and so is what is left of its batch, which
-    formats of records do not know."""
+    """docs/guides/restore-to-a-point.md, "A point that is not exact": whether a record was gone before a run came,
+    which had times from before a point though records before it in the log are later, and so is what is left of its
+    batch, which formats of records do not know."""
     rest = [other.time for other in line.read.values() if has_batches and other.batch == rec.batch]
     if rec.offset in line.read or min(rest, default=before) < before:
         return False

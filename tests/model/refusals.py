@@ -44,9 +44,9 @@ class Refusal:
 
 
 def _before_horizon(refused: Refused) -> bool:
-    """docs/run.md, "Kept points of compacted topics": every point since the oldest kept one is exact, and so is each
-    within maxAge. "Snapshot": of compact,delete each point above which nothing is gone. "What limits have
-    taken of a compacted topic": it may be missing in kept points, too."""
+    """docs/guides/keep-an-archive.md, "Kept points of compacted topics": every point since the oldest kept one is
+    exact, and so is each within maxAge. "Snapshot": of compact,delete each point above which nothing is gone. "What
+    limits have taken of a compacted topic": it may be missing in kept points, too."""
     world, asked = refused.world, refused.asked
     if not world.settings.rules.is_set:
         return False
@@ -109,8 +109,8 @@ def _before_exact(refused: Refused) -> bool:
 
 
 def _replaced(refused: Refused) -> bool:
-    """docs/run.md, "Kept points": they stay, but for what docs/erasure.md says of an erasure, and for what was over the
-    limits when their runs ended."""
+    """docs/guides/keep-an-archive.md, "Kept points": they stay, but for what docs/guides/erasure.md says of an erasure,
+    and for what was over the limits when their runs ended."""
     lets = not refused.kept or _was_over(refused) or "erasure" in refused.features
     return "generation" in refused.features and lets
 
@@ -126,15 +126,15 @@ def _cut_off(refused: Refused) -> bool:
 
 
 def _gone(refused: Refused) -> bool:
-    """docs/run.md, "A running restore keeps what it reads": one that was stopped may find objects deleted, unless the
-    point is kept, and no snapshot stands for what it began with. An erasure deletes what retention has removed, too,
-    without waiting for the grace."""
+    """docs/guides/keep-an-archive.md, "A running restore keeps what it reads": one that was stopped may find objects
+    deleted, unless the point is kept, and no snapshot stands for what it began with. An erasure deletes what retention
+    has removed, too, without waiting for the grace."""
     lets = not refused.kept or _was_over(refused) or "snapshot" in refused.features
     return (refused.removed or refused.erased) and lets
 
 
 def _erased(refused: Refused) -> bool:
-    """docs/erasure.md: a restore that was begun before an erasure of what it brings cannot go on."""
+    """docs/guides/erasure.md: a restore that was begun before an erasure of what it brings cannot go on."""
     return refused.erased
 
 

@@ -1,4 +1,5 @@
-"""The items that retention may take, by the rules of docs/run.md ("Retention"): nothing of the engine is imported here.
+"""The items that retention may take, by the rules of docs/guides/keep-an-archive.md ("Retention"): nothing of the
+engine is imported here.
 
 An item is a segment or a snapshot as the archive has it before a removal. Whatever is removed, and is not in `may_go`,
 was taken without a rule. What a kept point has is not looked at here: readers ask for all of it.

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+ELSEWHERE = {"docs/Tooling.md", "docs/forgotten.md"}  # a page of another tool, and one that a test makes
 
 
 def documents() -> list[Path]:
@@ -43,5 +44,19 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 @pytest.mark.parametrize("link", ["gone.md", "README.md#gone", "#gone", "docs/gone/"])
 def test_a_dead_link_is_found(link: str) -> None:
-    text = f"# Here it is\n\n[a](#here-it-is) [b](docs/run.md#the-queue) [c]({link})\n\n```\n[d](gone)\n```\n"
+    text = f"# Here it is\n\n[a](#here-it-is) [b](docs/install.md#openshift) [c]({link})\n\n```\n[d](gone)\n```\n"
     assert list(dead_links(ROOT / "README.md", text)) == [link]
+
+
+def test_pages_that_code_resources_and_pages_name_are_there() -> None:
+    """`docs/archive.md` in a message, a description or a comment is no link, and gets stale when a page moves."""
+    named = re.compile(r"(?<![\w/])docs/[\w/.-]+\.(?:md|svg|png|json)\b")
+    command = ["git", "grep", "-lE", r"docs/.*\.(md|svg|png|json)"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    missing = {
+        (name, page)
+        for name in listed.stdout.split()
+        for page in named.findall((ROOT / name).read_text())
+        if not (ROOT / page).exists() and page not in ELSEWHERE
+    }
+    assert missing == set()

@@ -21,6 +21,7 @@ EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 GROUPS: dict[str, list[str]] = PROJECT["dependency-groups"]
 LOCKS = {
     "requirements.lock": [DEPENDENCIES, *EXTRAS.values(), GROUPS["dev"], GROUPS["build"]],
+    "tests/cluster/files/docs.lock": [GROUPS["docs"]],
     "tests/cluster/files/programs.lock": [GROUPS["programs"]],
 }
 PIN = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)

@@ -1,9 +1,9 @@
 """Archives as Spark data frames: `spark.read.format("logkeep").load("s3://bucket/prefix")`.
 
-The columns are those of Spark's Kafka source and some of Logkeep's; docs/spark-reader.md has options and examples. A
-read sees what a restore would see: the archive as the last successful backup left it, committed records only. PySpark
-finds the source by itself (package `pyspark_logkeep`) where Logkeep is installed. `register` also lets filters of
-queries reach it, which Spark does not do unless told.
+The columns are those of Spark's Kafka source and some of Logkeep's; docs/guides/spark-reader.md has options and
+examples. A read sees what a restore would see: the archive as the last successful backup left it, committed records
+only. PySpark finds the source by itself (package `pyspark_logkeep`) where Logkeep is installed. `register` also lets
+filters of queries reach it, which Spark does not do unless told.
 
 Spark makes these objects again in several processes, and pickles them: so they hold no connection.
 """

@@ -71,8 +71,8 @@ def test_a_piece_of_unknown_size_counts_by_its_records() -> None:
 
 
 def test_the_documentation_says_the_numbers_of_the_code() -> None:
-    sizing = (Path(__file__).parents[3] / "docs" / "run.md").read_text().partition("## Sizing")[2].partition("\n## ")[0]
-    sizing = " ".join(sizing.split())
+    sizing = (Path(__file__).parents[3] / "docs/guides/size-a-run.md").read_text().partition("## Sizing")[2]
+    sizing = " ".join(sizing.partition("\n## ")[0].split())
     driver, executor = SparkSpec().driver, SparkSpec().executor
     for said in (
         f"Up to {IN_DRIVER_BYTES // GIB} GiB, or a `limits.bytesPerSecond` of up to {SLOT_BYTES_PER_SECOND // MIB}Mi",

@@ -1,0 +1,44 @@
+"""The site of the docs: `make docs` calls `python -m tests.cluster.docs`. A warning of the builder is an error."""
+
+import shutil
+import sys
+from pathlib import Path
+
+from logkeep_operator.metrics import Metrics
+from tests.cluster import system, tools
+
+ROOT = Path(__file__).parents[2]
+METRICS = ROOT / "docs/reference/metrics.md"
+# Pages and what they link to. They lie side by side as in the repository, so that links hold in both.
+PAGES = (":(glob)*.md", "LICENSE", "docs", "examples", "charts/logkeep/files")
+
+
+def build(folder: Path, root: Path = ROOT) -> Path:
+    """Make the site of a checkout in a folder, anew. Return where it lies. Raises CommandFailed with links that lead
+    nowhere and pages that the navigation lacks."""
+    shutil.rmtree(folder, ignore_errors=True)
+    listed = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate", "--", *PAGES)
+    for name in system.run(listed, cwd=root).stdout.split("\0"):
+        if (root / name).is_file():
+            page = folder / "pages" / name
+            page.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(root / name, page)
+    shutil.copy(root / "mkdocs.yml", folder)
+    environment = {"PYTHONPATH": str(tools.docs()), "NO_MKDOCS_2_WARNING": "1"}
+    system.run([sys.executable, "-m", "mkdocs", "build", "--strict"], cwd=folder, env=environment)
+    return folder / "site"
+
+
+def metrics() -> str:
+    """Return the page of the operator's metrics, by what it registers."""
+    page, _, _ = METRICS.read_text().partition("| metric |")
+    rows = ["| metric | type | meaning |", "|---|---|---|"]
+    for family in Metrics().registry.collect():
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        rows.append(f"| `{name}` | {family.type} | {family.documentation} |")
+    return page + "\n".join([*rows[:2], *sorted(rows[2:])]) + "\n"
+
+
+if __name__ == "__main__":
+    METRICS.write_text(metrics())
+    print(build(ROOT / "build/docs") / "index.html")

@@ -1,0 +1,38 @@
+"""The site of the docs: all links lead somewhere, and reading it fetches nothing from elsewhere."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import docs, system
+
+LOADED = re.compile(r'<(?:script|img|iframe)\b[^>]*\bsrc="?(https?:[^"\s>]+)|<link\b[^>]*\bhref="?(https?:[^"\s>]+)')
+IMPORTED = re.compile(r"""@import|url\(["']?https?:[^)]+\)""")
+
+
+def test_a_page_fetches_nothing_from_elsewhere(tmp_path: Path) -> None:
+    site = docs.build(tmp_path / "site")
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 150
+    assert {path: found for path in pages if (found := LOADED.findall(path.read_text()))} == {}
+    assert [path for path in site.rglob("*.css") if IMPORTED.search(path.read_text())] == []
+
+
+def test_a_dead_link_and_a_page_outside_the_navigation_are_refused(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    (checkout / "docs").mkdir(parents=True)
+    subprocess.run(["git", "init", "--quiet", checkout], check=True)
+    settings, _, _ = (docs.ROOT / "mkdocs.yml").read_text().partition("\nnav:")
+    (checkout / "mkdocs.yml").write_text(f"{settings}\nnav: [README.md]\n")
+    (checkout / "README.md").write_text("# Here\n\n[a](gone.md) [b](docs/forgotten.md#gone)\n")
+    (checkout / "docs/forgotten.md").write_text("# Forgotten\n")
+    with pytest.raises(system.CommandFailed) as refused:
+        docs.build(tmp_path / "site", checkout)
+    for said in ("docs/forgotten.md", "'gone.md'", "does not contain an anchor '#gone'"):
+        assert said in str(refused.value)
+
+
+def test_the_page_of_metrics_is_that_of_the_code() -> None:
+    assert docs.METRICS.read_text() == docs.metrics(), "make docs writes it"
