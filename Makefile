@@ -18,7 +18,7 @@ python = $(if $(venv_path),$(venv_path),$(eval venv_path := $(venv))$(or $(venv_
 ARGS ?=
 
 .PHONY: help setup check test-near lint kernel-arm64 format test test-deep test-unit test-kafka test-apiserver test-e2e simulate \
-  histories ledger bench demo demo-stop docs wheel lock clean
+  histories ledger bench demo demo-stop docs wheel crds lock clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -119,6 +119,9 @@ docs:  ## the site of the docs, into build/docs/site; the page of metrics anew
 
 wheel:  ## the wheel of operator, engine and kernel, into dist/
 	$(python) -m tests.cluster.wheel dist
+
+crds:  ## the CRDs, their copy in the chart and their reference, anew from the models
+	$(python) -m tests.crds
 
 lock:  ## requirements.lock anew from pyproject.toml, with hashes: ARGS='--upgrade-package pyarrow'
 	$(python) -m tests.cluster.lock $(ARGS)

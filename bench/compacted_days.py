@@ -25,7 +25,8 @@ from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.archive.writing.log_writer import LogSegment
 from logkeep_engine.backup.snapshots import make_snapshots
-from logkeep_engine.contract.spec import DEFAULT_DIGEST, Compression, KafkaBackupSpec, parse_backup
+from logkeep_engine.contract.archive_format import DEFAULT_DIGEST, Compression
+from logkeep_engine.contract.spec import KafkaBackupSpec, parse_backup
 from logkeep_engine.log.batch import headers_of, walk
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode

@@ -42,7 +42,7 @@ from logkeep_engine.compaction.partition import (
     time_of,
 )
 from logkeep_engine.compaction.spreading import Spreading, ranges_of
-from logkeep_engine.contract.spec import DEFAULT_DIGEST, Compression
+from logkeep_engine.contract.archive_format import DEFAULT_DIGEST, Compression
 from logkeep_engine.limits import UNLIMITED, Throttle
 from logkeep_engine.log.batch import headers_of, parse_header
 from logkeep_engine.log.compaction import Compactor

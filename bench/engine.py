@@ -22,8 +22,9 @@ from typing import Any, TypeVar
 
 from logkeep_engine.backup.selection import AVRO_INTERNAL_TOPICS
 from logkeep_engine.collector import paused
+from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import RunRequest, RunResult
-from logkeep_engine.contract.spec import parse_backup, parse_restore
+from logkeep_engine.contract.spec import parse_backup
 from logkeep_engine.limits import NO_LIMITS, UNLIMITED, RunLimits, Throttle
 from logkeep_engine.report import Reporter
 from logkeep_engine.tasks import PartitionUpdate, TaskContext
@@ -188,7 +189,7 @@ def run_in_process(kind: str, spec: Mapping[str, Any], processes: int = 1, *, on
 
 def convert_in_process(source: str, target: str, format_name: str) -> Outcome:
     """A whole conversion of the archive at `source` with its tasks in this process. Raises RuntimeError if it fails."""
-    from logkeep_engine.contract.spec import FormatName
+    from logkeep_engine.contract.archive_format import FormatName
     from logkeep_engine.convert.run import ConvertOptions, run_convert
     from logkeep_engine.convert.source import archive_source
     from logkeep_engine.storage import open_uri

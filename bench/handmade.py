@@ -19,7 +19,7 @@ from aiokafka.protocol.fetch import FetchResponse_v10
 from aiokafka.protocol.produce import ProduceRequest_v8
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from logkeep_engine.contract.spec import FormatOptions
+from logkeep_engine.contract.archive_format import FormatOptions
 from logkeep_engine.formats.avro import AvroEncoder
 from logkeep_engine.formats.avro_reader import read_object
 from logkeep_engine.formats.avro_schema import LOSSLESS

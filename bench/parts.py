@@ -19,7 +19,7 @@ from typing import Any
 from crc32c import crc32c
 
 from bench import topics
-from logkeep_engine.contract.spec import DigestAlgorithm
+from logkeep_engine.contract.archive_format import DigestAlgorithm
 from logkeep_engine.digest import Digest, Hasher
 from logkeep_engine.log.batch import walk
 

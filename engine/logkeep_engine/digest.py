@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol, Self
 
 from logkeep_kernel import Blake3
 
-from logkeep_engine.contract.spec import DEFAULT_DIGEST, DigestAlgorithm
+from logkeep_engine.contract.archive_format import DEFAULT_DIGEST, DigestAlgorithm
 
 Buffer = bytes | bytearray | memoryview
 

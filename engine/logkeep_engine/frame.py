@@ -14,8 +14,9 @@ from dataclasses import replace
 
 from logkeep_engine.contract.clear_text import clear_text_warnings
 from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec
+from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.report import failed, told_warnings
 

@@ -22,6 +22,7 @@ from typing import Any
 import urllib3
 from kubernetes import client, config
 
+from logkeep_engine.contract.facts.values import timestamp
 from logkeep_engine.contract.names import PLURALS
 from logkeep_engine.contract.objects import (
     MAX_OBJECT_BYTES,
@@ -46,7 +47,6 @@ from logkeep_operator.answers import (
 from logkeep_operator.api import API_VERSION, KINDS, Key, Resource, Status
 from logkeep_operator.api.asked import ASKED_KIND, AskedRun, AskedStatus
 from logkeep_operator.api.fields import Fields, known_fields, own_fields, served_fields
-from logkeep_operator.api.status import timestamp
 from logkeep_operator.bounds import MAX_CHILDREN_BYTES, MemoryBound, own_child
 from logkeep_operator.errors import AlreadyExists, AnswerTooLong, AnswerWrong, ApiUnavailable, Conflict, NotFound
 from logkeep_operator.resources import ANNOTATION_SUSPENDED, LABEL_MANAGED_BY, MANAGED_BY, resource_labels

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.objects import is_name
 from logkeep_engine.contract.references import StrimziRef

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
+from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.restored_topics import RestoreTopics
-from logkeep_engine.contract.spec import API_VERSION, parse_backup, parse_restore
+from logkeep_engine.contract.spec import API_VERSION, parse_backup
 from tests.apiserver.operator import Namespace, wait_for
 from tests.cluster.logkeep import EXAMPLES
 from tests.unit.operator.pod_templates import ROLES, whole

@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 from logkeep_engine.contract.prices import Prices
-from logkeep_engine.contract.spec import parse_backup, parse_restore
+from logkeep_engine.contract.restore_spec import parse_restore
+from logkeep_engine.contract.spec import parse_backup
 from tests.apiserver.operator import Namespace
 from tests.cluster.logkeep import CHART, ROOT
 from tests.unit.operator.world import backup_spec, restore_spec

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import HeldTopics
 from tests.apiserver.operator import Namespace, Operator, result, run_id_of, wait_for
 from tests.unit.operator.world import restore_spec

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from logkeep_engine.contract.emitting import EmittedFacts
+from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import RunRequest
-from logkeep_engine.contract.spec import parse_restore
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore.model.topics import BROKER_DEFAULT
 from logkeep_engine.restore.topics.kafka_topics import config_map_data, kafka_topic

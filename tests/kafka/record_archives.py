@@ -9,7 +9,7 @@ from logkeep_engine.archive.catalog.entry import Layout, RecordsAtRootFiles, Seg
 from logkeep_engine.archive.catalog.facts import Coverage, GroupEntry, Receipt, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.writing.record_writer import RecordSink
-from logkeep_engine.contract.spec import FormatName, FormatOptions
+from logkeep_engine.contract.archive_format import FormatName, FormatOptions
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import CLUSTER, FAST

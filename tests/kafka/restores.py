@@ -18,8 +18,9 @@ from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource
 
 from logkeep_engine.backup.run import run_backup
+from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import RunRequest, RunResult
-from logkeep_engine.contract.spec import parse_backup, parse_restore
+from logkeep_engine.contract.spec import parse_backup
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore.model.offset_map import OffsetMap, read_offset_map
 from logkeep_engine.restore.run.entry import restore

@@ -14,8 +14,8 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.contract.names import ENV_S3_ACCESS_KEY, ENV_S3_SECRET_KEY
+from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import Progress, RunRequest, RunResult
-from logkeep_engine.contract.spec import parse_restore
 from logkeep_engine.errors import ObjectCold, StorageRefused, StorageUnavailable
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore.planning import cold_objects as waking

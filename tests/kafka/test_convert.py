@@ -15,7 +15,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RemovedSegment, RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.maintenance.verify import verify
-from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.convert.run import ConvertOptions, run_convert
 from logkeep_engine.convert.source import archive_source
 from logkeep_engine.report import Reporter

@@ -14,8 +14,8 @@ import yaml
 from confluent_kafka.admin import AdminClient
 
 from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import DrillFacts, RunRequest, RunResult
-from logkeep_engine.contract.spec import parse_restore
 from logkeep_engine.errors import BrokerUnavailable, NothingToRestore, RecordsDiffer, RecordsNotVerified
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane

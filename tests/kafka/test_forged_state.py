@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from logkeep_engine.contract.restore_spec import RestoreGroups, parse_restore
 from logkeep_engine.contract.run import RunRequest, RunResult
-from logkeep_engine.contract.spec import RestoreGroups, parse_restore
 from logkeep_engine.errors import LogkeepError, StateAltered, TargetChanged, TopicExists
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.report import Reporter

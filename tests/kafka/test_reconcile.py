@@ -18,8 +18,9 @@ from logkeep_engine.backup.reconcile import step, task
 from logkeep_engine.backup.reconcile.report import ReconcileReport
 from logkeep_engine.backup.reconcile.step import reconcile_archive
 from logkeep_engine.backup.reconcile.task import KeyVerdict, ReconciledPartition
+from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.spec import FormatName, parse_backup
+from logkeep_engine.contract.spec import parse_backup
 from logkeep_engine.erasure.run import ErasureAsked, erase
 from logkeep_engine.errors import BackupUnfinished, KeysMissing, NotReconciled, SpecError
 from logkeep_engine.report import Reporter

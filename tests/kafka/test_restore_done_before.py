@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import RunRequest, RunResult
-from logkeep_engine.contract.spec import parse_restore
 from logkeep_engine.errors import RestoreUnfinished, TargetChanged
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore.run.entry import restore

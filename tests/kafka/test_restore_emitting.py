@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from logkeep_engine.contract.emitting import KEY_TOPICS, MAX_TOPICS_BYTES
+from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import Progress, RunRequest, RunResult
-from logkeep_engine.contract.spec import parse_restore
 from logkeep_engine.errors import SpecError, TopicsNotEmitted
 from logkeep_engine.report import ConfigMapChanges, Reporter
 from logkeep_engine.restore.run.entry import restore

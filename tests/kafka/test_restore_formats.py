@@ -12,8 +12,8 @@ from pyspark import SparkContext
 
 from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.archive.catalog.facts import TopicEntry
+from logkeep_engine.contract.archive_format import Compatibility, FormatOptions
 from logkeep_engine.contract.run import RunRequest
-from logkeep_engine.contract.spec import Compatibility, FormatOptions
 from logkeep_engine.contract.storage import StorageSpec
 from logkeep_engine.errors import ArchiveDamaged, SpecError, TargetUnsuitable
 from logkeep_engine.log.batch import parse_header

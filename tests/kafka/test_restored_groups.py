@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from logkeep_engine.archive.catalog.entry import Layout
-from logkeep_engine.contract.spec import parse_restore
+from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.errors import BrokerUnavailable, PositionsDiffer, SpecError
 from logkeep_engine.kafka.groups import GroupAdmin, GroupPosition, NotSet
 from logkeep_engine.restore.positions.changes import ChangeLog

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.contract.spec import parse_restore
+from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.errors import TargetUnsuitable
 from logkeep_engine.restore.run.opening import open_run
 from logkeep_engine.restore.run.releasing import ReleaseOutcome, release

@@ -22,8 +22,9 @@ from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.backup.run import run_backup
 from logkeep_engine.contract.anchor import Anchor
 from logkeep_engine.contract.names import ENV_SIGNING_DIR, ExitCode
+from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import RunRequest, RunResult
-from logkeep_engine.contract.spec import parse_backup, parse_restore
+from logkeep_engine.contract.spec import parse_backup
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore.run.entry import run_restore
 from logkeep_engine.storage import open_uri

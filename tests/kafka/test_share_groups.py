@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewPartitions
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout
-from logkeep_engine.contract.spec import parse_restore
+from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.errors import SpecError
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane

@@ -197,7 +197,7 @@ with Session(local_conf(1)) as session:
 def test_little_work_is_done_in_a_pod_without_executors_and_without_java() -> None:
     script = """
 import json, os, sys
-from logkeep_engine.contract.spec import SparkSpec
+from logkeep_engine.contract.running import SparkSpec
 from logkeep_engine.spark.nursery import Nursery
 from logkeep_engine.spark.job_session import PlacedSession
 from logkeep_engine.tasks import Demand, no_update

@@ -11,7 +11,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.cli import app
-from logkeep_engine.contract.spec import Compression
+from logkeep_engine.contract.archive_format import Compression
 from logkeep_engine.storage import Storage
 from tests.cluster.s3 import S3Server
 from tests.cluster.s3_proxy import S3Proxy, answer

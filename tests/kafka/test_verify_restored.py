@@ -14,8 +14,8 @@ from pyspark import SparkContext
 
 from logkeep_engine.archive.maintenance.kept_digests import DigestsPlace
 from logkeep_engine.archive.reports import reports_of
+from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import RunRequest, RunResult, VerificationFacts
-from logkeep_engine.contract.spec import parse_restore
 from logkeep_engine.errors import LogkeepError, SpecError
 from logkeep_engine.log.batch import parse_header, walk
 from logkeep_engine.log.compression import Codec

@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from logkeep_engine.archive.catalog.writer import Timing
+from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import RunRequest, RunResult
-from logkeep_engine.contract.spec import parse_backup, parse_restore
+from logkeep_engine.contract.spec import parse_backup
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore.claim import alive
 from tests.runners import Context, Job, Runner

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.maintenance.record_digests import unpacked_stretches
-from logkeep_engine.contract.spec import KafkaRestoreSpec, parse_restore
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec, parse_restore
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log.batch import parse_header
 from logkeep_engine.log.records import decode

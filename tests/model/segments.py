@@ -9,7 +9,7 @@ from logkeep_engine.archive.catalog.entry import LAYOUTS, SegmentEntry
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.writing.packs import TaskPacks
 from logkeep_engine.archive.writing.record_writer import RecordSink
-from logkeep_engine.contract.spec import FormatName, FormatOptions
+from logkeep_engine.contract.archive_format import FormatName, FormatOptions
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.consumed import PlainRecord
 from logkeep_engine.log.records import Record, encode

@@ -28,7 +28,7 @@ from logkeep_engine.archive.moments import iso
 from logkeep_engine.archive.writing.packs import TaskPacks
 from logkeep_engine.backup.merging import merge_segments
 from logkeep_engine.backup.snapshots import make_snapshots
-from logkeep_engine.contract.spec import SegmentSpec
+from logkeep_engine.contract.archive_format import SegmentSpec
 from logkeep_engine.errors import SpecError
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode

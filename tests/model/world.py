@@ -58,9 +58,9 @@ from logkeep_engine.backup.generations import (
 from logkeep_engine.backup.merging import merge_segments
 from logkeep_engine.backup.plan_builder import gaps_of_deleted
 from logkeep_engine.backup.snapshots import make_snapshots
+from logkeep_engine.contract.archive_format import FormatName, SegmentSpec
 from logkeep_engine.contract.retention import RetentionHold
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.spec import FormatName, SegmentSpec
 from logkeep_engine.convert.plan import CHUNK_BYTES
 from logkeep_engine.errors import ArchiveMissing, BackupUnfinished
 from logkeep_engine.report import Reporter

@@ -33,8 +33,9 @@ from logkeep_engine.archive.catalog.claim import ArchiveClaim
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.backup.run import run_backup
 from logkeep_engine.contract.anchor import Anchor
+from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import RunRequest, RunResult
-from logkeep_engine.contract.spec import OnDataLoss, OnDivergence, parse_backup, parse_restore
+from logkeep_engine.contract.spec import OnDataLoss, OnDivergence, parse_backup
 from logkeep_engine.kafka.connection import Limits
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore.run.entry import run_restore

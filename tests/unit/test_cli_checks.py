@@ -14,8 +14,9 @@ from logkeep_engine.cli.errors import errors
 from logkeep_engine.contract.checks import check_spec
 from logkeep_engine.contract.names import BACKUP, RESTORE
 from logkeep_engine.contract.parsing import SpecInvalid
+from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.spec import parse_backup, parse_restore
+from logkeep_engine.contract.spec import parse_backup
 from logkeep_engine.errors import Refused, SpecError, TopicExists
 
 CLUSTER = {"bootstrapServers": ["127.0.0.1:1"]}

@@ -22,8 +22,8 @@ from logkeep_engine.cli.kubectl.waiting import ended, exit_code
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.references import S3SecretRef
+from logkeep_engine.contract.restore_spec import IfTopicExists, RestoreOffsets, RestoreVerification, parse_restore
 from logkeep_engine.contract.restored_topics import TopicRetention
-from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets, RestoreVerification, parse_restore
 from logkeep_engine.contract.storage import StorageTls
 from logkeep_engine.errors import CredentialsMissing, SpecError
 

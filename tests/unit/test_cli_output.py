@@ -16,8 +16,8 @@ from logkeep_engine.cli.options import Output
 from logkeep_engine.cli.output import facts, stdout, table
 from logkeep_engine.cli.resource import _print_result, _result_rows
 from logkeep_engine.contract.names import RESTORE, ExitCode
+from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import DrillFacts, HeldTopics, RunResult
-from logkeep_engine.contract.spec import parse_restore
 
 LONG = "orders-of-the-year-of-which-the-name-is-long"
 

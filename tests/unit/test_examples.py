@@ -8,7 +8,8 @@ import yaml
 
 from logkeep_engine.contract.prices import Prices
 from logkeep_engine.contract.references import LoginSecretRef
-from logkeep_engine.contract.spec import API_VERSION, parse_backup, parse_restore
+from logkeep_engine.contract.restore_spec import parse_restore
+from logkeep_engine.contract.spec import API_VERSION, parse_backup
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DOCUMENTS = [

@@ -11,8 +11,8 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.signed_documents import is_document
 from logkeep_engine.archive.catalog.signing import signing_keys
 from logkeep_engine.archive.maintenance.verify import verify
+from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.names import ENV_SIGNING_DIR
-from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import ArchiveUnsigned
 from logkeep_engine.storage import LocalStorage
 from tests.unit.convert.converting import convert

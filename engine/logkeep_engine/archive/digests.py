@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logkeep_engine.contract.spec import DigestAlgorithm
+from logkeep_engine.contract.archive_format import DigestAlgorithm
 from logkeep_engine.digest import Digest, Hasher
 from logkeep_engine.storage import Storage
 

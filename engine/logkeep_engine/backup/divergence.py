@@ -21,7 +21,7 @@ from logkeep_engine.archive.catalog.lineage import (
 )
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup.plan import BackupPlan
-from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.errors import BrokerUnavailable, LogDiverged
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.survey import Answers, Ended

@@ -28,10 +28,11 @@ from logkeep_engine.backup.plan import BackupPlan
 from logkeep_engine.backup.planner import BackupPlanner, unavailable
 from logkeep_engine.backup.selection import retention_rules
 from logkeep_engine.backup.summary import data_loss, log_warnings
+from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.dry_run import DRY_RUN, DryRunReport, PlannedGroup, PlannedRefusal, PlannedTopic
 from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.run import MAX_LIST, LossFact, RunRequest, RunResult
-from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDataLoss
+from logkeep_engine.contract.spec import KafkaBackupSpec, OnDataLoss
 from logkeep_engine.errors import LogkeepError, Refused
 from logkeep_engine.frame import DriverRun
 from logkeep_engine.kafka.connection import connection_from

@@ -15,7 +15,8 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import BackupPlan, Piece, pack
 from logkeep_engine.backup.task import PieceDone, PieceFailure, archive_pieces
-from logkeep_engine.contract.spec import Compatibility, FormatName, FormatOptions, KafkaBackupSpec
+from logkeep_engine.contract.archive_format import Compatibility, FormatName, FormatOptions
+from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch, FormatLoss, LogDiverged, ObjectMissing, RecordsWithheld
 from logkeep_engine.formats.base import OF_BATCHES, Loss, LossKind

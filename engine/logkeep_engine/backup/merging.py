@@ -16,7 +16,7 @@ from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.maintenance.merging import MergeRules, moves_of
 from logkeep_engine.archive.maintenance.moving import MoveDone, move_task, works_of
 from logkeep_engine.archive.maintenance.rewriting import RewritePlace
-from logkeep_engine.contract.spec import FormatName, SegmentSpec
+from logkeep_engine.contract.archive_format import FormatName, SegmentSpec
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import ArchiveFenced
 from logkeep_engine.tasks import TaskRunner, no_update

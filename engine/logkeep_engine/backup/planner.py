@@ -37,7 +37,8 @@ from logkeep_engine.backup.selection import (
     unlisted_topics,
 )
 from logkeep_engine.backup.unselected_topics import Names, UnselectedTopics, left_out, missed
-from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDivergence
+from logkeep_engine.contract.archive_format import FormatName
+from logkeep_engine.contract.spec import KafkaBackupSpec, OnDivergence
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, ObjectExists, ObjectMissing
 from logkeep_engine.kafka.connection import KafkaConnection

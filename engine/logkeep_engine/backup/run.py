@@ -68,10 +68,11 @@ from logkeep_engine.backup.summary import (
 from logkeep_engine.backup.task import BackupTask, PieceDone, archive_task
 from logkeep_engine.backup.watch import EndedBackup
 from logkeep_engine.contract.archive import ArchiveReport
+from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.cluster_state import ClusterStateMode
 from logkeep_engine.contract.reconcile import ReconcileFacts
 from logkeep_engine.contract.run import MAX_LIST, LossFact, RunRequest, RunResult
-from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDataLoss
+from logkeep_engine.contract.spec import KafkaBackupSpec, OnDataLoss
 from logkeep_engine.errors import (
     ArchiveMismatch,
     BrokerRefused,

@@ -9,8 +9,9 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.maintenance.retaining import RetentionRules
 from logkeep_engine.archive.names import DATA, TOPICS, avro_stem
 from logkeep_engine.archive.reading.incarnations import incarnations
+from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.patterns import NamePatterns
-from logkeep_engine.contract.spec import ConsumerGroups, FormatName, KafkaBackupSpec, Topics
+from logkeep_engine.contract.spec import ConsumerGroups, KafkaBackupSpec, Topics
 from logkeep_engine.errors import ArchiveMismatch, BrokerRefused, NoTopicMatches
 from logkeep_engine.formats.avro_names import SEQUENCE_WIDTH
 from logkeep_engine.kafka.internal import CONSUMER_OFFSETS, INTERNAL_TOPICS

@@ -12,7 +12,7 @@ from logkeep_engine.cli.converting import DryRun, From, NewArchive, Servers, bef
 from logkeep_engine.cli.errors import EXIT_CODES, errors
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, refuse, spread
 from logkeep_engine.cli.running import SparkOptions
-from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.contract.archive_format import FormatName
 
 if TYPE_CHECKING:
     from logkeep_engine.convert.source import ConvertSource

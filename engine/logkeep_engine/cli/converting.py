@@ -24,15 +24,15 @@ from logkeep_engine.cli.running import (
     say_warnings,
     seconds,
 )
-from logkeep_engine.contract.spec import (
+from logkeep_engine.contract.archive_format import (
     AvroCodec,
-    BatchCompression,
     Compatibility,
     Compression,
     DigestAlgorithm,
     FormatName,
     FormatOptions,
 )
+from logkeep_engine.contract.restore_spec import BatchCompression
 from logkeep_engine.contract.values import parse_segment_bytes, so_many
 from logkeep_engine.errors import SpecError
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from logkeep_engine.cli.output import print_lines, say
 from logkeep_engine.contract.emitting import StrimziVersion
 from logkeep_engine.contract.names import RESTORE
-from logkeep_engine.contract.spec import KafkaRestoreSpec, parse_restore
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec, parse_restore
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import SpecError
 

@@ -22,7 +22,7 @@ from logkeep_engine.cli.options import Commands, Debug, Output, OutputFormat, pa
 from logkeep_engine.cli.output import print_json, say, stdout, table
 from logkeep_engine.cli.resource import File
 from logkeep_engine.contract.names import RESTORE, ExitCode
-from logkeep_engine.contract.spec import GroupRestore, RestoreGroups, parse_restore
+from logkeep_engine.contract.restore_spec import GroupRestore, RestoreGroups, parse_restore
 from logkeep_engine.contract.values import so_many
 
 if TYPE_CHECKING:

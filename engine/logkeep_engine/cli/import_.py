@@ -16,7 +16,7 @@ from logkeep_engine.cli.converting import DryRun, From, NewArchive, Servers, bef
 from logkeep_engine.cli.errors import EXIT_CODES, errors
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, options_of, refuse, spread
 from logkeep_engine.cli.running import SparkOptions
-from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:

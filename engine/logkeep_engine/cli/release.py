@@ -12,7 +12,7 @@ from logkeep_engine.cli.options import Debug, Output, OutputFormat, spread
 from logkeep_engine.cli.output import print_json, say, stdout, table
 from logkeep_engine.cli.resource import File
 from logkeep_engine.contract.names import RESTORE
-from logkeep_engine.contract.spec import parse_restore
+from logkeep_engine.contract.restore_spec import parse_restore
 
 if TYPE_CHECKING:
     from logkeep_engine.restore.run.releasing import ReleasedTopic

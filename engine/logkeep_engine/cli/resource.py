@@ -29,8 +29,9 @@ from logkeep_engine.cli.running import (
 from logkeep_engine.collector import paused
 from logkeep_engine.contract.checks import check_spec
 from logkeep_engine.contract.names import BACKUP, COMMAND_LINE, ExitCode
+from logkeep_engine.contract.restore_spec import GroupRestore, KafkaRestoreSpec, parse_restore
 from logkeep_engine.contract.run import RunRequest, RunResult
-from logkeep_engine.contract.spec import GroupRestore, KafkaBackupSpec, KafkaRestoreSpec, parse_backup, parse_restore
+from logkeep_engine.contract.spec import KafkaBackupSpec, parse_backup
 from logkeep_engine.contract.values import human_time, so_many, told_aborted
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.frame import with_clear_text_warnings

@@ -14,7 +14,7 @@ from logkeep_engine.cli.resource import File, run_resource
 from logkeep_engine.cli.running import DryRun, SparkOptions, failing_as_json
 from logkeep_engine.contract.emitting import StrimziVersion
 from logkeep_engine.contract.names import RESTORE
-from logkeep_engine.contract.spec import IfTopicExists, RestoreVerification
+from logkeep_engine.contract.restore_spec import IfTopicExists, RestoreVerification
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from logkeep_engine.archive.catalog.snapshots import NO_TIME, SnapshotEntry
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.partition import open_partition, sound
 from logkeep_engine.archive.writing.log_writer import SnapshotPlace, SnapshotSegment
-from logkeep_engine.contract.spec import DigestAlgorithm
+from logkeep_engine.contract.archive_format import DigestAlgorithm
 from logkeep_engine.errors import BatchTooLarge, LogkeepError
 from logkeep_engine.log.batch import Headers, runs
 from logkeep_engine.log.compaction import Compactor

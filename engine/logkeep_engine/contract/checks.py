@@ -10,6 +10,17 @@ from logkeep_engine.contract.folders import is_system_folder
 from logkeep_engine.contract.names import ROLE_DRIVER, ROLE_EXECUTOR
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.reconcile import ReconcileSpec
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
+from logkeep_engine.contract.running import (
+    DRIVER_MIN_MIB,
+    HEAP_MIN_MIB,
+    MIB,
+    TASK_MIB,
+    DriverSpec,
+    ExecutorSpec,
+    RunPolicy,
+    SparkSpec,
+)
 from logkeep_engine.contract.schedule import ScheduleSpec
 from logkeep_engine.contract.spark_keys import (
     PROTECTING_KEYS,
@@ -17,18 +28,7 @@ from logkeep_engine.contract.spark_keys import (
     RESERVED_KEYS,
     RESERVED_PREFIXES,
 )
-from logkeep_engine.contract.spec import (
-    DRIVER_MIN_MIB,
-    HEAP_MIN_MIB,
-    MIB,
-    TASK_MIB,
-    DriverSpec,
-    ExecutorSpec,
-    KafkaBackupSpec,
-    KafkaRestoreSpec,
-    RunPolicy,
-    SparkSpec,
-)
+from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.contract.storage import StorageSpec, mount_path
 from logkeep_engine.contract.template_checks import template_problems
 from logkeep_engine.contract.values import parse_cores, parse_quantity

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from logkeep_engine.contract.cluster import Protocol, SaslMechanism
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
+from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.contract.storage import StorageSpec
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from logkeep_engine.contract.endpoints import Broker
-from logkeep_engine.contract.model import Model
+from logkeep_engine.contract.model import Model, rules, schema
 from logkeep_engine.contract.references import (
     CaRef,
     ClientCertSecretRef,
@@ -32,9 +32,19 @@ class SaslMechanism(StrEnum):
 
 
 class Tls(Model):
+    model_config = rules(
+        (
+            "!has(self.caSecretRef) || !has(self.caConfigMapRef)",
+            "caSecretRef and caConfigMapRef may not both be set",
+        ),
+    )
+
     ca_secret_ref: CaRef | None = None
+    """Secret with the certificate authorities to trust. Without it, those of the engine's image are trusted."""
     ca_config_map_ref: CaRef | None = None
+    """ConfigMap with the certificate authorities to trust, instead of caSecretRef."""
     client_cert_secret_ref: ClientCertSecretRef | None = None
+    """Secret with the client certificate and its private key, for mutual TLS."""
 
     @property
     def names_authorities(self) -> bool:
@@ -51,9 +61,19 @@ class Tls(Model):
 class Sasl(Model):
     """`username`: the user's name, where the Secret has the password only."""
 
+    model_config = rules(
+        (
+            "!has(self.username) || self.secretRef.usernameKey == 'username'",
+            "secretRef.usernameKey has no effect with username; leave one of them out",
+        ),
+    )
+
     mechanism: SaslMechanism
+    """SASL mechanism of the listener."""
     username: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    """Name of the user, where the Secret has the password only."""
     secret_ref: LoginSecretRef
+    """Secret with the user's name and password."""
 
     @model_validator(mode="after")
     def _one_name(self) -> Sasl:
@@ -63,9 +83,19 @@ class Sasl(Model):
 
 
 class SecuritySpec(Model):
+    model_config = rules(
+        (
+            "!has(self.tls) || self.protocol.endsWith('SSL')",
+            "tls may be set only when protocol is SSL or SASL_SSL",
+        ),
+    )
+
     protocol: Protocol = Protocol.PLAINTEXT
+    """Security protocol of the listener."""
     tls: Tls | None = None
+    """Certificates, for the protocols SSL and SASL_SSL."""
     sasl: Sasl | None = None
+    """User and password, for the protocols SASL_PLAINTEXT and SASL_SSL."""
 
     @property
     def uses_sasl(self) -> bool:
@@ -83,10 +113,41 @@ class ClusterSpec(Model):
     starts, so the engine never sees it.
     """
 
-    bootstrap_servers: Annotated[tuple[Broker, ...], Field(min_length=1)] | None = None
+    model_config = rules(
+        (
+            "has(self.bootstrapServers) != has(self.strimzi)",
+            "exactly one of bootstrapServers and strimzi must be set",
+        ),
+        (
+            "!has(self.strimzi) || self.security.protocol == 'PLAINTEXT' && !has(self.security.tls) && "
+            "!has(self.security.sasl)",
+            "security must be left out with strimzi: the listener says how to connect",
+        ),
+        (
+            "has(self.kafkaUserRef) || self.security.protocol.startsWith('SASL') == has(self.security.sasl)",
+            "security.sasl must be set exactly when protocol is SASL_PLAINTEXT or SASL_SSL",
+        ),
+        (
+            "!has(self.kafkaUserRef) || has(self.strimzi) || self.security.protocol != 'PLAINTEXT'",
+            "kafkaUserRef may be set only with strimzi, or with another protocol than PLAINTEXT",
+        ),
+        (
+            "!has(self.kafkaUserRef) || !has(self.security.sasl) && !(has(self.security.tls) && "
+            "has(self.security.tls.clientCertSecretRef))",
+            "security.sasl and security.tls.clientCertSecretRef must be left out with kafkaUserRef, which has both",
+        ),
+    )
+
+    bootstrap_servers: Annotated[tuple[Broker, ...], Field(min_length=1), schema(maxItems=64)] | None = None
+    """Addresses of some of the brokers, as host:port."""
     strimzi: StrimziRef | None = None
+    """A Kafka resource of Strimzi, in place of bootstrapServers and security. Each run takes the addresses, the
+    protocol and the cluster's certificate authority from there when it starts."""
     security: SecuritySpec = SecuritySpec()
+    """How to connect; without it, with protocol PLAINTEXT."""
     kafka_user_ref: KafkaUserRef | None = None
+    """A KafkaUser of Strimzi, by which the runs log in: with its certificate where the protocol is SSL, with its
+    password and SCRAM-SHA-512 where it is SASL_PLAINTEXT or SASL_SSL. Its Secret must be in the same namespace."""
 
     @property
     def servers(self) -> tuple[str, ...]:

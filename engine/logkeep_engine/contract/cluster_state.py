@@ -12,7 +12,7 @@ from logkeep_engine.contract.pattern_lists import Patterns
 from logkeep_engine.contract.restored_topics import ConfigPolicy, TopicName
 
 if TYPE_CHECKING:
-    from logkeep_engine.contract.spec import KafkaRestoreSpec
+    from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 
 SCHEMA_TOPIC = "_schemas"
 """The topic in which Confluent's Schema Registry, and those that do as it does, keep their schemas."""
@@ -35,9 +35,14 @@ class RestoredAcls(Model):
     """
 
     cluster: bool = False
+    """Whether ACLs on the cluster itself, on users and on delegation tokens come back."""
     any_resource: bool = False
+    """Whether ACLs on the resource name * come back."""
     any_principal: bool = False
+    """Whether ACLs of the principal User:* come back."""
     principals: Patterns = ()
+    """Principals whom the cluster does not know, and who get back what ACLs allow them, by regular expressions that
+    must match the whole principal, such as User:app-.*. What ACLs deny to them comes back in any case."""
 
 
 def refuse_contradictions(spec: KafkaRestoreSpec) -> None:

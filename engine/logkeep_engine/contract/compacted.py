@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from logkeep_engine.contract.model import Model
-from logkeep_engine.contract.values import Duration, parse_duration, parse_quantity
+from logkeep_engine.contract.model import Model, rule
+from logkeep_engine.contract.values import Duration, QuantityText, parse_duration, parse_quantity
 
 
 class CompactedTopics(StrEnum):
@@ -25,6 +25,8 @@ class Generations(Model):
     """`cycle`: a run reads a compacted topic again if its active generation was begun longer ago."""
 
     cycle: Duration = "7d"
+    """A run reads a partition again if what restores have of it was begun longer ago than this, such as 12h, 7d or
+    4w."""
 
     @property
     def cycle_ms(self) -> int:
@@ -42,8 +44,16 @@ class Snapshots(Model):
     last one, and they are at least this share of what a new one is made of.
     """
 
-    max_record_bytes_between_snapshots: Annotated[str, AfterValidator(_record_bytes)] = "20Mi"
+    max_record_bytes_between_snapshots: Annotated[
+        QuantityText,
+        AfterValidator(_record_bytes),
+        rule("quantity(self).compareTo(quantity('1')) >= 0", "maxRecordBytesBetweenSnapshots must be at least 1"),
+    ] = "20Mi"
+    """So many bytes of archived batches lie behind the last snapshot at least. KIP-630 has the same name for it. At
+    least 1."""
     min_cleanable_ratio: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.5
+    """They are at least this share of what the snapshot would be made of: of the last snapshot and the log behind it.
+    Between 0 and 1."""
 
     @property
     def max_record_bytes_int(self) -> int:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from logkeep_engine.contract.model import Model
+from logkeep_engine.contract.model import Model, rule, schema
 from logkeep_engine.contract.schedule import ScheduleSpec
 
 DRILL_PREFIX = "logkeep-drill-"
@@ -26,7 +26,16 @@ def _share(text: str) -> str:
     return text
 
 
-Share = Annotated[str, Field(pattern=r"^[0-9]{1,3}(\.[0-9]{1,2})?%$"), AfterValidator(_share)]
+Share = Annotated[
+    str,
+    Field(pattern=r"^[0-9]{1,3}(\.[0-9]{1,2})?%$"),
+    AfterValidator(_share),
+    schema(maxLength=8),
+    rule(
+        "double(self.substring(0, self.size() - 1)) > 0.0 && double(self.substring(0, self.size() - 1)) <= 100.0",
+        "share must be above 0% and at most 100%",
+    ),
+]
 
 
 class DrillSpec(Model):
@@ -34,8 +43,13 @@ class DrillSpec(Model):
     own. Without `schedule` there is one drill. `share`: how many of the partitions a drill takes, each time others."""
 
     prefix: Annotated[str, Field(pattern=rf"^[a-zA-Z0-9._-]{{1,{MAX_PREFIX}}}$")] = DRILL_PREFIX
+    """How the names of the drill's topics begin. A random part follows, and the archived name."""
     schedule: ScheduleSpec | None = None
+    """When drills start by themselves, in the words of a CronJob; the first starts at once. Two drills of a resource
+    never go on at the same time. Drills that were missed are caught up by one."""
     share: Share | None = None
+    """How many of the partitions a drill takes, such as 5%. Each drill takes others, until all were drilled. By default
+    a drill takes all."""
 
     @property
     def part(self) -> float | None:

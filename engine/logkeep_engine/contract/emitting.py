@@ -33,7 +33,11 @@ class EmitOptions(Model):
     """
 
     strimzi_cluster: ResourceName | None = None
+    """Name of the Kafka resource to which the KafkaTopics belong (label strimzi.io/cluster). By default the one of
+    cluster.strimzi."""
     strimzi_api: StrimziVersion | None = None
+    """Version of Strimzi's API. By default that of the Kafka resource of cluster.strimzi, else v1. Before Strimzi 0.49
+    it is v1beta2."""
 
     def check(self, emit: Emit, *, strimzi: bool, drill: bool, hold_for: str | None) -> None:
         """Check the fields against the rest of the spec. Raises ValueError. `strimzi`: the cluster is found by a Kafka

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
+from logkeep_engine.contract.model import schema
 from logkeep_engine.contract.values import HOST_PORT
 from logkeep_engine.contract.wildcards import matches_any
 
@@ -96,9 +97,9 @@ def _broker(text: str) -> str:
     return text
 
 
-Endpoint = Annotated[str, Field(pattern=ENDPOINT), AfterValidator(_endpoint)]
-Region = Annotated[str, Field(pattern=REGION)]
-Broker = Annotated[str, Field(pattern=HOST_PORT), AfterValidator(_broker)]
+Endpoint = Annotated[str, Field(pattern=ENDPOINT), schema(maxLength=1024), AfterValidator(_endpoint)]
+Region = Annotated[str, Field(pattern=REGION), schema(maxLength=64)]
+Broker = Annotated[str, Field(pattern=HOST_PORT), schema(maxLength=300), AfterValidator(_broker)]
 
 
 def check_allowed_endpoint(entry: str) -> None:

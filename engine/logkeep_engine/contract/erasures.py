@@ -19,16 +19,22 @@ class KeysSecretRef(SecretRef):
     """A Secret with keys of records, one on each line."""
 
     key: SecretKey = "keys"
+    """The key in it."""
 
 
 class Erasure(Model):
     """One erasure. It is done once: the archive remembers its name."""
 
     name: ErasureName
+    """A name that no other erasure of this archive has had. Other keys need another name."""
     topic: Annotated[str, Field(min_length=1, max_length=249, pattern=r"^[a-zA-Z0-9._-]+$")]
+    """The archived topic, by its name as it is. All its incarnations lose the records."""
     keys_secret_ref: KeysSecretRef
+    """The Secret with the keys, one on each line. It is mounted into the driver. Delete it once the erasure is done."""
     encoding: KeyEncoding = KeyEncoding.TEXT
+    """How the keys are written: as UTF-8 text, or in base64 (within the Secret, which has its own)."""
     asked_by: Annotated[str, Field(max_length=256)] | None = None
+    """Who has asked for it, or a ticket. It stays in the archive's audit entry for ever."""
 
     @property
     def run_id(self) -> str:

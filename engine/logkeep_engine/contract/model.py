@@ -1,9 +1,18 @@
-"""The base of all models: unknown fields are refused, names are camelCase in YAML and JSON."""
+"""The base of all models: unknown fields are refused, names are camelCase in YAML and JSON.
+
+`make crds` writes the CRDs from the models. The string below a field is its description there. `schema` says what only
+the API server checks, `rules` has its rules in CEL.
+"""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+
+RULES = "x-kubernetes-validations"
 
 
 class Model(BaseModel):
@@ -14,3 +23,37 @@ class Model(BaseModel):
         populate_by_name=True,
         hide_input_in_errors=True,  # a uri that is refused may hold a password
     )
+
+
+def schema(**keys: Any) -> Any:
+    """Keys of a field in the CRD that the model does not say itself."""
+    return Field(json_schema_extra=keys)
+
+
+SET = schema(**{"x-kubernetes-list-type": "set"})
+
+
+def map_of(*names: str) -> Any:
+    """Mark a list whose items are told apart by some of their fields."""
+    return schema(**{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(names)})
+
+
+def rule(text: str, message: str) -> Any:
+    """A rule of a field, in CEL."""
+    return Field(json_schema_extra={RULES: [{"rule": text, "message": message}]})
+
+
+def rules(*pairs: tuple[str, str]) -> ConfigDict:
+    """The rules of a model, in CEL, each with its message."""
+    return ConfigDict(json_schema_extra={RULES: [{"rule": text, "message": message} for text, message in pairs]})
+
+
+if TYPE_CHECKING:
+    from dataclasses import replace as replace  # noqa: PLC0414, so mypy knows the names and types of the changes
+else:
+
+    def replace(value, **changes):
+        """Return a model, or a dataclass, with other values in some fields. Those of a model are checked."""
+        if isinstance(value, BaseModel):
+            return type(value)(**{**value.__dict__, **changes})
+        return dataclasses.replace(value, **changes)

@@ -9,7 +9,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from logkeep_engine.contract.model import Model
+from logkeep_engine.contract.model import Model, map_of, rules, schema
+from logkeep_engine.contract.values import INT32
 
 MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,3})?(Z|[+-][0-9]{2}:[0-5][0-9])$"
 _MOMENT = re.compile(MOMENT)
@@ -41,7 +42,7 @@ def _as_text(value: object) -> object:
     return value.isoformat() if value.microsecond % 1000 else value.isoformat(timespec="milliseconds")
 
 
-Moment = Annotated[str, BeforeValidator(_as_text), AfterValidator(_moment)]
+Moment = Annotated[str, BeforeValidator(_as_text), AfterValidator(_moment), schema(maxLength=32, pattern=MOMENT)]
 RunName = Annotated[str, Field(min_length=1, max_length=128)]
 
 
@@ -49,15 +50,27 @@ class OffsetPoint(Model):
     """The first offset of a partition that is not restored. `topic` is the archived name."""
 
     topic: Annotated[str, Field(min_length=1, max_length=249)]
-    partition: Annotated[int, Field(ge=0)]
+    """The archived name of the topic."""
+    partition: Annotated[int, Field(ge=0), INT32]
+    """The partition."""
     offset: Annotated[int, Field(ge=0)]
+    """The first offset that is not restored."""
 
 
 class TimeWindow(Model):
     """Records of a time from `from` on and before `to`."""
 
+    model_config = rules(
+        (
+            "has(self.from) || has(self.to)",
+            "from or to must be set",
+        ),
+    )
+
     from_: Annotated[Moment | None, Field(alias="from")] = None
+    """A time as for asOf. Records of an earlier time are left out."""
     to: Moment | None = None
+    """A time as for asOf. Records of this time or a later one are left out."""
 
     @model_validator(mode="after")
     def _holds_something(self) -> TimeWindow:
@@ -74,11 +87,31 @@ class PointSpec(Model):
     before an offset. `window`: the records of the times in it.
     """
 
+    model_config = rules(
+        (
+            "[has(self.run), has(self.asOf), has(self.timestamp), has(self.offsets), has(self.window)].filter(given, "
+            "given).size() == 1",
+            "exactly one of run, asOf, timestamp, offsets and window must be set",
+        ),
+    )
+
     run: RunName | None = None
+    """The state at the end of this run of the backup. The command logkeep inspect shows the runs."""
     as_of: Moment | None = None
+    """A time such as 2026-11-17T14:05:00Z, to the millisecond. Each partition is restored up to its first record of
+    that time or later, as Kafka finds offsets for times. What lies behind that record is left out, whatever its
+    time."""
     timestamp: Moment | None = None
-    offsets: Annotated[tuple[OffsetPoint, ...], Field(min_length=1)] | None = None
+    """A time as for asOf. Records of an earlier time are restored, wherever they lie, and no others. A record without a
+    time is earlier than all. Every batch whose highest time is not earlier is taken apart."""
+    offsets: (
+        Annotated[tuple[OffsetPoint, ...], Field(min_length=1), map_of("topic", "partition"), schema(maxItems=10_000)]
+        | None
+    ) = None
+    """Partitions, each with the first offset that is not restored. Partitions that are not named are restored as a
+    whole."""
     window: TimeWindow | None = None
+    """The records of the times from one time on and before another, wherever they lie."""
 
     @model_validator(mode="after")
     def _one(self) -> PointSpec:

@@ -13,8 +13,14 @@ class ReconcileSpec(Model):
     `heal` the next one reads the partitions anew in which there are some."""
 
     cron: CronExpression
+    """The first run that begins at or after such a time looks for stale keys, in the words of a CronJob, such as 0 3 *
+    * 0. The first that can does so in any case."""
     time_zone: TimeZoneName = "UTC"
+    """Time zone of the cron expression, by its name in the IANA database."""
     heal: bool = False
+    """The next run reads the partitions with stale keys again from their log start, whatever compactedTopics says. What
+    it reads takes the place of what the archive has of them. Points of before are refused then, but for the ends of
+    runs that retention keeps."""
 
 
 @dataclass(frozen=True)

@@ -12,35 +12,45 @@ from logkeep_engine.contract.values import NamespaceName, ResourceName, SecretKe
 
 class SecretRef(Model):
     name: ResourceName
+    """Name of the Secret, in the same namespace."""
 
 
 class CaRef(Model):
     """A Secret or a ConfigMap with certificate authorities to trust, in PEM."""
 
     name: ResourceName
+    """Name of the Secret, or of the ConfigMap, in the same namespace."""
     certificate_key: SecretKey = "ca.crt"
+    """Key of the Secret, or of the ConfigMap, that holds the certificates, in PEM."""
 
 
 class ClientCertSecretRef(SecretRef):
     """A Secret with a client certificate and its private key, both in PEM."""
 
     certificate_key: SecretKey = "tls.crt"
+    """Key of the Secret that holds the certificate, in PEM."""
     private_key_key: SecretKey = "tls.key"
+    """Key of the Secret that holds the private key, in unencrypted PEM."""
 
 
 class LoginSecretRef(SecretRef):
     """A Secret with a user's name and password."""
 
     username_key: SecretKey = "username"
+    """Key of the Secret that holds the user's name."""
     password_key: SecretKey = "password"
+    """Key of the Secret that holds the password."""
 
 
 class S3SecretRef(SecretRef):
     """A Secret with the keys of an object store. The session token may be absent."""
 
     access_key_id_key: SecretKey = "accessKeyId"
+    """Key of the Secret that holds the access key's id."""
     secret_access_key_key: SecretKey = "secretAccessKey"
+    """Key of the Secret that holds the secret access key."""
     session_token_key: SecretKey = "sessionToken"
+    """Key of the Secret that holds the session token; the Secret may have none."""
 
 
 class StrimziRef(Model):
@@ -50,9 +60,15 @@ class StrimziRef(Model):
     """
 
     name: ResourceName
+    """Name of the Kafka resource."""
     namespace: NamespaceName | None = None
+    """Namespace of the Kafka resource. By default the same namespace."""
     listener: Annotated[str, Field(pattern=r"^[a-z0-9]{1,11}$")]
+    """Name of the listener in spec.kafka.listeners."""
     ca_secret_ref: CaRef | None = None
+    """Secret with the certificate authorities to trust, for a listener that has a certificate of its own
+    (brokerCertChainAndKey). Without it, those of the engine's image are trusted there, and the cluster's own for all
+    other listeners."""
 
 
 class KafkaUserRef(Model):
@@ -62,10 +78,15 @@ class KafkaUserRef(Model):
     """
 
     name: ResourceName
+    """Name of the KafkaUser, which is the name of the user."""
     secret_name: ResourceName | None = None
+    """Name of the Secret. By default it has the name of the KafkaUser."""
     certificate_key: SecretKey = "user.crt"
+    """Key of the Secret that holds the certificate, in PEM."""
     private_key_key: SecretKey = "user.key"
+    """Key of the Secret that holds the private key, in unencrypted PEM."""
     password_key: SecretKey = "password"
+    """Key of the Secret that holds the password."""
 
     @property
     def secret(self) -> str:

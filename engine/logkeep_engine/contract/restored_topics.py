@@ -10,10 +10,10 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from logkeep_engine.contract.model import Model
+from logkeep_engine.contract.model import SET, Model, map_of, rule, rules, schema
 from logkeep_engine.contract.pattern_lists import Patterns, PatternText, SomePatterns, not_a_pattern, refuse
 from logkeep_engine.contract.patterns import MAX_PATTERN_LENGTH, MAX_PATTERNS, PatternInvalid, RenameRule, check_size
-from logkeep_engine.contract.values import Duration, parse_duration
+from logkeep_engine.contract.values import INT32, Duration, parse_duration
 
 MAX_REPLICAS = 2**15 - 1  # an int16 in Kafka's protocol
 MAX_PARTITION = 2**31 - 2
@@ -30,7 +30,9 @@ class Rename(Model):
     """
 
     from_: Annotated[PatternText, Field(alias="from")]
+    """Regular expression that must match the whole name of the topic, or of the group."""
     to: Annotated[str, Field(min_length=1, max_length=MAX_PATTERN_LENGTH)]
+    """The new name, which may use groups of from as \\1 or \\g<name>."""
 
     def rule(self) -> RenameRule:
         """The rule, ready for names. Raises ValueError."""
@@ -73,9 +75,26 @@ class TopicConfigs(Model):
     at the cluster's default whatever was archived.
     """
 
+    model_config = rules(
+        (
+            "!has(self.policy) || self.policy != 'Ignore' || !has(self.ignore) || size(self.ignore) == 0",
+            "ignore has no effect with policy Ignore, which restores no key; leave it out",
+        ),
+        (
+            "!has(self.ignore) || !has(self.override) || !self.ignore.exists(key, key in self.override)",
+            "a key may be in override or in ignore, not in both",
+        ),
+    )
+
     policy: ConfigPolicy = ConfigPolicy.RESTORE
-    override: dict[ConfigKey, str] = Field(default={})
-    ignore: tuple[ConfigKey, ...] = ()
+    """Restore gives topics the archived configuration. Ignore leaves them with the defaults of the cluster."""
+    override: Annotated[dict[ConfigKey, Annotated[str, schema(maxLength=4096)]], schema(maxProperties=100)] = Field(
+        default={}
+    )
+    """Keys and values that topics get whatever was archived. A key or a value that the cluster does not take is refused
+    before anything is written."""
+    ignore: Annotated[tuple[ConfigKey, ...], SET, schema(maxItems=100)] = ()
+    """Keys that stay at the default of the cluster, whatever was archived."""
 
     @model_validator(mode="after")
     def _each_key_once(self) -> TopicConfigs:
@@ -111,8 +130,11 @@ class ChosenPartition(Model):
     """
 
     topic: TopicName
-    partition: Annotated[int, Field(ge=0, le=MAX_PARTITION)]
-    target: Annotated[int, Field(ge=0, le=MAX_PARTITION)] | None = None
+    """The archived name of the topic."""
+    partition: Annotated[int, Field(ge=0, le=MAX_PARTITION), INT32]
+    """The archived partition."""
+    target: Annotated[int, Field(ge=0, le=MAX_PARTITION), INT32] | None = None
+    """The partition of the target. By default it has the same number. Two partitions cannot go to one."""
 
     @property
     def target_partition(self) -> int:
@@ -129,16 +151,62 @@ class RestoreTopics(Model):
     releases topics that are held; None: `logkeep release` alone does.
     """
 
+    model_config = rules(
+        (
+            "!has(self.partitionCount) || !has(self.partitions) || size(self.partitions) == 0",
+            "partitionCount divides the records of all partitions by their keys: partitions may not be given with it",
+        ),
+        (
+            "!has(self.partitioner) || has(self.partitionCount)",
+            "partitioner has no effect without partitionCount: records stay in their partitions",
+        ),
+        (
+            "!has(self.holdFor) || self.retention == 'Hold'",
+            "holdFor has no effect without retention Hold: nothing is held",
+        ),
+    )
+
     include: SomePatterns = (".*",)
+    """Topics to restore, by regular expressions that must match the whole name."""
     exclude: Patterns = ()
+    """Topics to leave out although they match include."""
     rename: Renames = ()
+    """New names: the first rule that matches is used."""
     replication_factor: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
+    """Replicas of the topics that are created. By default they have as many as the archived topic had. The restore is
+    refused if the cluster has fewer brokers, or if the configuration of a topic asks for more replicas in sync
+    (min.insync.replicas)."""
     configs: TopicConfigs = TopicConfigs()
-    partitions: tuple[ChosenPartition, ...] = ()
-    partition_count: Annotated[int, Field(ge=1, le=MAX_PARTITION_COUNT)] | None = None
+    """The configuration of the topics that are created. They get it when all records are there."""
+    partitions: Annotated[tuple[ChosenPartition, ...], map_of("topic", "partition"), schema(maxItems=10_000)] = ()
+    """Partitions to restore. Of a topic that is named here, nothing but these partitions is restored; other topics are
+    restored as a whole."""
+    partition_count: Annotated[int, Field(ge=1, le=MAX_PARTITION_COUNT), INT32] | None = None
+    """Partitions of all targets. By default a topic has as many as the archived one. Where that is another number, each
+    record goes to the partition that producers choose by its key, see partitioner, and one without a key to any.
+    Records of a key keep their order. Offsets, positions of consumer groups and verify Full have no meaning then, and
+    are refused."""
     partitioner: Partitioner | None = None
+    """How the producers of the topics choose a partition by the key. murmur2 is the default of Java's producers, crc32
+    that of librdkafka (confluent-kafka for Python, .NET and Go). By default each topic has the one that placed its
+    archived records, as a sample of their keys shows. If they lie by the other one, or by neither and nothing is said
+    here, the restore is refused."""
     retention: TopicRetention = TopicRetention.REFUSE
-    hold_for: Duration | None = None
+    """The treatment of restored records that a topic of the target would delete, because they are older than its
+    retention.ms, or more than its retention.bytes. Refuse restores nothing then, and names the topics. Hold leaves all
+    topics of the restore without these limits (retention.ms=-1, retention.bytes=-1) until logkeep release or holdFor
+    gives them their own; status.heldTopics names them. Apply lets them delete the records, with a warning."""
+    hold_for: Annotated[
+        Duration | None,
+        rule(
+            "int(self.substring(0, self.size() - 1)) * {'s': 1, 'm': 60, 'h': 3600, 'd': 86400, 'w': "
+            "604800}[self.substring(self.size() - 1)] <= 315360000",
+            "holdFor must be at most 3650d; without it topics are held until logkeep release",
+        ),
+    ] = None
+    """How long after the success of the restore the operator releases the topics that retention Hold holds, as logkeep
+    release does, such as 12h or 7d. By default it never does. As long as they are held, the field may be changed;
+    status.heldTopics says when they are released, and then that they were."""
 
     @property
     def hold_seconds(self) -> int | None:

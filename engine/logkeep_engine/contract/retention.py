@@ -7,9 +7,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from logkeep_engine.contract.model import Model
+from logkeep_engine.contract.model import Model, schema
 from logkeep_engine.contract.pattern_lists import READABLE, PatternText
-from logkeep_engine.contract.values import ArchiveBytes, Duration, parse_duration, parse_quantity
+from logkeep_engine.contract.values import DURATION, INT32, ArchiveBytes, Duration, parse_duration, parse_quantity
 
 AT_ONCE = "0s"
 MAX_KEPT = 10_000
@@ -23,7 +23,7 @@ def _grace(text: str) -> str:
     return text
 
 
-Kept = Annotated[int, Field(ge=1, le=MAX_KEPT)]
+Kept = Annotated[int, Field(ge=1, le=MAX_KEPT), INT32]
 
 
 class KeepFor(Model):
@@ -31,8 +31,11 @@ class KeepFor(Model):
     restorable."""
 
     daily: Kept | None = None
+    """Days, of each of which the newest run is kept."""
     weekly: Kept | None = None
+    """Weeks from Monday, of each of which the newest run is kept."""
     monthly: Kept | None = None
+    """Months, of each of which the newest run is kept."""
 
 
 class RetainedTopics(StrEnum):
@@ -48,7 +51,9 @@ class RetentionHold(Model):
     """Topics, by regular expressions for their whole names, and runs of which nothing may be removed."""
 
     topics: Annotated[tuple[PatternText, ...], Field(max_length=MAX_HOLDS), READABLE] = ()
+    """Regular expressions, each for the whole name of a topic."""
     runs: Annotated[tuple[RunId, ...], Field(max_length=MAX_HOLDS)] = ()
+    """Ids of runs. All that the archive held when such a run had ended stays."""
 
 
 class Retention(Model):
@@ -60,12 +65,26 @@ class Retention(Model):
     """
 
     topics: RetainedTopics = RetainedTopics.CHOSEN
+    """Chosen: nothing is removed of topics that spec.topics does not choose, whoever has archived them. A topic that
+    has left the cluster is chosen by its name. All: the limits are those of the whole archive."""
     max_age: Duration | None = None
+    """Removes segments whose newest record is older than this, such as 12h, 30d or 52w."""
     max_bytes: ArchiveBytes | None = None
+    """If all segments of these topics together are larger than this, removes the oldest until they are not. No segment
+    counts as younger than the run that archived it. At least 1Mi."""
     keep_runs: Kept | None = None
+    """Keeps the archive as it was at the ends of the last so many runs that succeeded: what the limits left then stays,
+    and each of them can be restored (spec.point.run). The last run is always kept."""
     keep_for: KeepFor = KeepFor()
+    """Keeps in the same way the newest run that succeeded of each of the last so many days, weeks and months that have
+    one, by the end of the run in UTC."""
     hold: RetentionHold = RetentionHold()
-    grace: Annotated[str, AfterValidator(_grace)] = "1d"
+    """Topics and runs of which nothing may be removed, by whatever limit, and not by an erasure either. Each run notes
+    them in the archive when it begins. logkeep hold does it at once."""
+    grace: Annotated[str, AfterValidator(_grace), schema(maxLength=10, pattern=f"^(0s|{DURATION})$")] = "1d"
+    """How long the objects of what was removed stay, such as 12h or 7d. They are deleted by the first run that succeeds
+    after it, by the clock of the store, and not while a restore or a conversion reads the archive that may need them. A
+    restore with spec.state writes nothing beside the archive, so only the grace protects it. 0s deletes at once."""
 
     @property
     def max_age_seconds(self) -> int | None:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.storage import StorageSpec
-from logkeep_engine.contract.values import Duration, parse_duration
+from logkeep_engine.contract.values import INT32, Duration, parse_duration
 
 DEFAULT_DAYS = 7
 MAX_DAYS = 365
@@ -28,8 +28,13 @@ class Retrieval(Model):
     """`days`: so long the retrieved copies can be read. `maxWait`: a start of the driver waits at most so long."""
 
     tier: RetrievalTier = RetrievalTier.STANDARD
-    days: Annotated[int, Field(ge=1, le=MAX_DAYS)] = DEFAULT_DAYS
+    """How fast, and at which price, in the words of S3: Expedited in minutes (not from DEEP_ARCHIVE), Standard in
+    hours, Bulk in up to two days."""
+    days: Annotated[int, Field(ge=1, le=MAX_DAYS), INT32] = DEFAULT_DAYS
+    """How long the retrieved copies can be read: longer than the slowest object and the restore itself take."""
     max_wait: Duration = DEFAULT_MAX_WAIT
+    """How long one start of the driver waits, such as 12h or 3d. After that it fails and the Job starts it again;
+    runPolicy.activeDeadlineSeconds limits all of it."""
 
     @property
     def max_wait_seconds(self) -> int:

@@ -1,8 +1,4 @@
-"""Typed specs of `KafkaBackup` and `KafkaRestore`, as written in YAML.
-
-The CRDs in `crds/` are the single source of what a resource may say; a test keeps these models equal to them. Unknown
-fields are refused. Field names are camelCase in YAML and snake_case in Python.
-"""
+"""The typed spec of a `KafkaBackup`, as written in YAML."""
 
 from __future__ import annotations
 
@@ -13,147 +9,58 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from logkeep_engine.contract.anchor import AnchorText
+from logkeep_engine.contract.archive_format import (
+    DEFAULT_LIVE_PERCENT,
+    DEFAULT_MERGE_COUNT,
+    DEFAULT_PACK_BELOW,
+    Compatibility,
+    Compression,
+    FormatName,
+    FormatOptions,
+    SegmentSpec,
+)
 from logkeep_engine.contract.cluster import ClusterSpec
-from logkeep_engine.contract.cluster_state import ClusterStateMode, RestoredAcls, SchemaTopic, refuse_contradictions
+from logkeep_engine.contract.cluster_state import ClusterStateMode
 from logkeep_engine.contract.compacted import CompactedTopics, Generations, Snapshots
-from logkeep_engine.contract.drill import DrillSpec
-from logkeep_engine.contract.emitting import Emit, EmitOptions
 from logkeep_engine.contract.erasures import MAX_ERASURES, Erasure
-from logkeep_engine.contract.model import Model
+from logkeep_engine.contract.model import Model, map_of, rule, rules
 from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.pattern_lists import Patterns, SomePatterns
-from logkeep_engine.contract.pods import PodTemplate
-from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.reconcile import ReconcileSpec
-from logkeep_engine.contract.restored_topics import Renames, RestoreTopics, TopicName, TopicRetention
 from logkeep_engine.contract.retention import Retention
-from logkeep_engine.contract.retrieval import Retrieval, refuse_without_classes
+from logkeep_engine.contract.running import BackupLimits, RunPolicy, SparkSpec
 from logkeep_engine.contract.schedule import ScheduleSpec
-from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec
-from logkeep_engine.contract.values import (
-    BytesPerSecond,
-    Cores,
-    MergeCount,
-    PackBytes,
-    Percent,
-    Quantity,
-    ResourceName,
-    SegmentBytes,
-    parse_quantity,
-)
+from logkeep_engine.contract.storage import ArchiveSpec
 
 GROUP = "logkeep.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
-
-# A Job that is gone before the operator saw it finished would be made again; five minutes outlast a restart of it.
-MIN_TTL_SECONDS = 300
-# A driver whose node is dead never ends by itself; a week is longer than any run that gets on.
-DEFAULT_DEADLINE_SECONDS = 7 * 86400
-MIB = 1 << 20
-HEAP_MIN_MIB = 512  # Spark refuses a heap below 450 MiB, and the JVM reports somewhat less than -Xmx
-TASK_MIB = 256  # a task of the engine needs at most so much above the interpreter
-DRIVER_MIN_MIB = HEAP_MIN_MIB + TASK_MIB
 
 
 class Topics(Model):
     """Regular expressions that must match the whole name."""
 
     include: SomePatterns
+    """Topics to back up."""
     exclude: Patterns = ()
+    """Topics to leave out although they match include."""
     internal: bool = False
+    """Whether include may also match Kafka's internal topics, such as __consumer_offsets. With format Avro, true also
+    adds __consumer_offsets and _schemas, unless exclude matches them."""
 
 
 class ConsumerGroups(Model):
     include: Patterns = (".*",)
+    """Groups whose positions are archived, or restored, by regular expressions that must match the whole name."""
     exclude: Patterns = ()
+    """Groups to leave out although they match include."""
 
 
-class FormatName(StrEnum):
-    """In which format an archive holds what was in the topics.
-
-    `Kafka`: record batches as the broker has them, nothing is lost. `Records`: the files of `kafka-backup`. `Avro`:
-    Avro container files.
-    """
-
-    KAFKA = "Kafka"
-    RECORDS = "Records"
-    AVRO = "Avro"
-
-
-class Compatibility(StrEnum):
-    """`lossless`: the published Avro schema with added fields. `strict`: the published schema as it is."""
-
-    LOSSLESS = "lossless"
-    STRICT = "strict"
-
-
-class AvroCodec(StrEnum):
-    """The compression of the blocks of an Avro object."""
-
-    NONE = "none"
-    DEFLATE = "deflate"
-    SNAPPY = "snappy"
-    ZSTANDARD = "zstandard"
-
-
-class FormatOptions(Model):
-    """`allowLoss`: continue where strict Avro cannot hold something that records carry. All are of format Avro."""
-
-    allow_loss: bool = False
-    compatibility: Compatibility | None = None
-    codec: AvroCodec | None = None
-
-
-class Compression(StrEnum):
-    """`Passthrough`: batches lie in the archive as Kafka has them. `Zstd`: segments are compressed as a whole besides,
-    which pays where producers do not compress, or poorly.
-    """
-
-    PASSTHROUGH = "Passthrough"
-    ZSTD = "Zstd"
-
-
-class DigestAlgorithm(StrEnum):
-    """The algorithm of the digest by which every byte of an archived object is known again."""
-
-    SHA256 = "Sha256"
-    BLAKE3 = "Blake3"
-
-
-DEFAULT_DIGEST = DigestAlgorithm.BLAKE3
-DEFAULT_PACK_BELOW = "8Mi"
-DEFAULT_MERGE_COUNT = 16
-DEFAULT_LIVE_PERCENT = 25
 _OF_PACKS = {
     "pack_below": DEFAULT_PACK_BELOW,
     "merge_count": DEFAULT_MERGE_COUNT,
     "live_percent": DEFAULT_LIVE_PERCENT,
 }
-
-
-class SegmentSpec(Model):
-    """`maxBytes` bounds the log before it is compressed: positions in a Kafka index are those of the plain log.
-    `packBelow` is about the bytes that are stored; 0: each segment has its own objects. Segments in packs are merged
-    with their neighbours once these have `mergeCount` times the bytes of the largest; 0: never. A pack of which less
-    than `livePercent` are still in use is cleared."""
-
-    max_bytes: SegmentBytes = "512Mi"
-    compression: Compression = Compression.PASSTHROUGH
-    digest: DigestAlgorithm = DEFAULT_DIGEST
-    record_digests: bool = False
-    pack_below: PackBytes = DEFAULT_PACK_BELOW
-    merge_count: MergeCount = DEFAULT_MERGE_COUNT
-    live_percent: Percent = DEFAULT_LIVE_PERCENT
-
-    @property
-    def pack_below_int(self) -> int:
-        return parse_quantity(self.pack_below)
-
-    @property
-    def max_bytes_int(self) -> int:
-        return parse_quantity(self.max_bytes)
 
 
 class OnDataLoss(StrEnum):
@@ -180,90 +87,137 @@ class OnUnmatched(StrEnum):
     WARN = "Warn"
 
 
-class RestoreLimits(Model):
-    """`bytesPerSecond`: of record batches as they are on the wire, for the whole run."""
-
-    bytes_per_second: BytesPerSecond | None = None
-
-    @property
-    def bytes_per_second_int(self) -> int | None:
-        return None if self.bytes_per_second is None else parse_quantity(self.bytes_per_second)
-
-
-class BackupLimits(RestoreLimits):
-    """`readersPerBroker`: partitions read from one leader at the same time, by the whole run."""
-
-    readers_per_broker: Annotated[int, Field(ge=1, le=1000)] = 16
-
-
-class DriverSpec(Model):
-    """`cores`: how many tasks the driver works on at once when it does the work itself."""
-
-    cores: Annotated[int, Field(ge=1)] = 1
-    core_request: Cores = "250m"
-    core_limit: Cores | None = None
-    memory: Quantity = "768Mi"
-    pod_template: PodTemplate | None = None
-
-    @property
-    def slots(self) -> int:
-        """How many tasks the driver works on at once itself: no more than its memory holds beside what plans."""
-        return max(1, min(self.cores, (parse_quantity(self.memory) // MIB - DRIVER_MIN_MIB) // TASK_MIB))
-
-
-class ExecutorSpec(Model):
-    instances: Annotated[int, Field(ge=1, le=1000)] = 2
-    cores: Annotated[int, Field(ge=1, le=64)] = 1
-    core_request: Cores | None = None
-    core_limit: Cores | None = None
-    memory: Quantity = "1Gi"
-    pod_template: PodTemplate | None = None
-
-    @property
-    def slots(self) -> int:
-        """How many tasks run at once when all executors are there."""
-        return self.instances * self.cores
-
-
-class SparkSpec(Model):
-    image: Annotated[str, Field(min_length=1)] | None = None
-    driver: DriverSpec = DriverSpec()
-    executor: ExecutorSpec = ExecutorSpec()
-    conf: dict[str, str] = Field(default={})
-    service_account_name: ResourceName | None = None
-
-
-class RunPolicy(Model):
-    backoff_limit: Annotated[int, Field(ge=0, le=100)] = 3
-    active_deadline_seconds: Annotated[int, Field(ge=1)] = DEFAULT_DEADLINE_SECONDS
-    ttl_seconds_after_finished: Annotated[int, Field(ge=MIN_TTL_SECONDS)] = 86400
-    job_labels: dict[str, str] = Field(default={})
-
-
 class KafkaBackupSpec(Model):
+    """The topics to back up, from where, and to where."""
+
+    model_config = rules(
+        (
+            "self.format == 'Kafka' || self.segment.compression == 'Passthrough'",
+            "segment.compression may be Zstd only with format Kafka",
+        ),
+        (
+            "self.format == 'Kafka' || self.segment.packBelow == '8Mi'",
+            "segment.packBelow may be set only with format Kafka",
+        ),
+        (
+            "self.format == 'Kafka' || (self.segment.mergeCount == 16 && self.segment.livePercent == 25)",
+            "segment.mergeCount and segment.livePercent may be set only with format Kafka",
+        ),
+        (
+            "self.format == 'Kafka' || self.onDivergence == 'Fail'",
+            "onDivergence may be Branch only with format Kafka",
+        ),
+        (
+            "!self.formatOptions.allowLoss || (has(self.formatOptions.compatibility) && "
+            "self.formatOptions.compatibility == 'strict')",
+            "formatOptions.allowLoss may be true only with compatibility strict",
+        ),
+        (
+            "self.format == 'Avro' || !has(self.formatOptions.compatibility)",
+            "formatOptions.compatibility may be set only with format Avro",
+        ),
+        (
+            "self.format == 'Avro' || !has(self.formatOptions.codec)",
+            "formatOptions.codec may be set only with format Avro",
+        ),
+        (
+            "self.format == 'Kafka' || !has(self.compactedTopics) || self.compactedTopics != 'Snapshot'",
+            "compactedTopics may be Snapshot only with format Kafka",
+        ),
+        (
+            "!has(self.snapshots) || (has(self.compactedTopics) ? self.compactedTopics == 'Snapshot' : self.format "
+            "== 'Kafka')",
+            "snapshots may be set only where compactedTopics is Snapshot",
+        ),
+        (
+            "!has(self.generations) || has(self.compactedTopics) && self.compactedTopics == 'Generations'",
+            "generations may be set only where compactedTopics is Generations",
+        ),
+    )
+
     cluster: ClusterSpec
+    """The Kafka cluster to back up."""
     topics: Topics
+    """Which topics, by regular expressions that must match the whole name."""
     consumer_groups: ConsumerGroups = ConsumerGroups()
+    """The consumer groups whose committed offsets are archived, by regular expressions that must match the whole
+    name."""
     cluster_state: ClusterStateMode = ClusterStateMode.ARCHIVE
-    storage: ArchiveSpec
-    format: FormatName = FormatName.KAFKA
+    """Whether each run also archives the ACLs and client quotas of the cluster, and the names of its SCRAM users, so
+    that a KafkaRestore with everything can bring them back. What the user may not see is named in warnings, and no run
+    fails for it. Archive needs DESCRIBE and DESCRIBE_CONFIGS on the cluster."""
+    storage: Annotated[
+        ArchiveSpec,
+        rule(
+            "self.uri == oldSelf.uri",
+            "storage.uri cannot be changed: an archive belongs to one KafkaBackup; create another KafkaBackup",
+        ),
+    ]
+    """The archive. No other KafkaBackup may write it."""
+    format: Annotated[
+        FormatName,
+        rule(
+            "self == oldSelf",
+            "format cannot be changed: an archive has one format; create another KafkaBackup with another storage.uri",
+        ),
+    ] = FormatName.KAFKA
+    """Format of the archive. Kafka keeps record batches as the brokers have them and loses nothing. Records writes the
+    files of kafka-backup. Avro writes Avro container files. It cannot be changed."""
     format_options: FormatOptions = FormatOptions()
+    """How the formats Records and Avro are written."""
     segment: SegmentSpec = SegmentSpec()
+    """How the archive is cut into objects."""
     compacted_topics: CompactedTopics | None = None
+    """How the archive keeps topics whose cleanup.policy contains compact. With Snapshot a run that succeeded makes
+    snapshots, which hold the last record of every key; a restore reads the newest one that fits and the log behind it,
+    and the log below may go. With Log the archive keeps the log alone; snapshots that are there stay. With Generations
+    a run reads the topic again from its start when it is time, and what it had before goes once that is whole. The
+    default is Snapshot for format Kafka and Log for the others, which cannot have snapshots."""
     snapshots: Snapshots | None = None
+    """When a partition of a compacted topic gets a new snapshot: if both of these are true. Only where compactedTopics
+    is Snapshot."""
     generations: Generations | None = None
+    """When a compacted topic is read again. Only where compactedTopics is Generations."""
     reconcile: ReconcileSpec | None = None
+    """When a backup looks for stale keys: keys of compacted topics that are alive in the archive and gone in the
+    cluster, since their tombstones were cleaned before they were archived. It reads the compacted topics once more as a
+    whole, when all is archived. By default no backup does."""
     retention: Retention = Retention()
-    erasures: Annotated[tuple[Erasure, ...], Field(max_length=MAX_ERASURES)] | None = None
+    """The limits by which a run that succeeded removes segments from the archive at its end; nothing by default. Of
+    topics that are only compacted, by their own policy or the brokers' default, only what a snapshot stands for
+    goes."""
+    erasures: Annotated[tuple[Erasure, ...], Field(max_length=MAX_ERASURES), map_of("name")] | None = None
+    """Keys whose records the next run takes out of the archive for ever, after it has archived. Each erasure is done
+    once: the archive remembers its name. An erasure that fails fails the run, whose backup has succeeded; the next run
+    tries it again. See docs/guides/erasure.md."""
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
+    """The consequence if records were deleted from Kafka before they could be archived. With Fail every run fails and
+    names them, and nothing is recorded. With Record the run goes on, and records the loss in the catalog and in the
+    condition DataLoss. A run with Record also records a loss that runs with Fail have named."""
     on_divergence: OnDivergence = OnDivergence.FAIL
+    """The consequence if the cluster has cut off what is archived of a partition (unclean leader election, lost disk).
+    With Fail the run archives nothing more of the partition, and fails. With Branch it keeps the old end of the log
+    beside the log as it is now, and archives that from the offset where the two part. Branch needs format Kafka."""
     on_unmatched: OnUnmatched | None = None
+    """The consequence if a pattern in topics.include chooses no topic, if a topic that the archive holds is gone from
+    the cluster, or if the user may not read a topic. With Fail the run fails after everything else is archived. With
+    Warn it says so in warnings and in the condition Coverage. The default is Fail for patterns without wildcards and
+    Warn for the rest."""
     dry_run: bool = False
+    """If true, runs find out what they would archive and what would make them fail, and write nothing, also those of
+    the schedule. With false the next run archives."""
     limits: BackupLimits = BackupLimits()
+    """How much of the Kafka cluster's network and brokers a run may use."""
     schedule: ScheduleSpec | None = None
+    """When runs start by themselves, in the words of a CronJob. Two runs never go on at the same time. Runs that were
+    missed are caught up by one."""
     suspend: bool = False
+    """If true, the run stops and no other starts. The pods are deleted and what is committed stays. With false the run
+    goes on from there."""
     spark: SparkSpec = SparkSpec()
+    """The Spark application that does the work: one driver pod and some executor pods."""
     run_policy: RunPolicy = RunPolicy()
+    """How often a run is tried, how long it may take, and how long its Job is kept."""
 
     @model_validator(mode="after")
     def _fits_format(self) -> KafkaBackupSpec:
@@ -306,196 +260,6 @@ class KafkaBackupSpec(Model):
         return (self.generations or Generations()).cycle_ms
 
 
-class BackupRef(Model):
-    """A KafkaBackup in the same namespace: its `storage` is the source."""
-
-    name: ResourceName
-
-
-TopicId = Annotated[str, Field(min_length=1, max_length=64)]
-
-
-class SourceSpec(Model):
-    """`topicIds`: topic id by topic name, where another incarnation is wanted than the newest that has records.
-    `expectCommit`: a commit that the archive must have, instead of the one that the KafkaBackup's status knows."""
-
-    backup_ref: BackupRef | None = None
-    storage: ArchiveSpec | None = None
-    expect_commit: AnchorText | None = None
-    topic_ids: dict[str, TopicId] = Field(default={})
-    retrieval: Retrieval | None = None
-
-    @model_validator(mode="after")
-    def _one(self) -> SourceSpec:
-        if (self.backup_ref is None) == (self.storage is None):
-            raise ValueError("exactly one of backupRef and storage must be set")
-        refuse_without_classes(self.retrieval, self.storage)
-        return self
-
-
-class IfTopicExists(StrEnum):
-    """`Append`: write after what is there. `Replace`: delete the topic and create it again. `Resume`: continue with
-    what an earlier restore of the same settings has begun.
-    """
-
-    FAIL = "Fail"
-    APPEND = "Append"
-    REPLACE = "Replace"
-    RESUME = "Resume"
-
-
-class RestoreOffsets(StrEnum):
-    """`Any`: records get the offsets that the target gives them, and offset maps say which. `Same`: every record gets
-    its source offset, or nothing is restored.
-    """
-
-    ANY = "Any"
-    SAME = "Same"
-
-
-class OnDamagedArchive(StrEnum):
-    """`Refuse`: every object is read and checked before the first record is written, and a backup must have come to its
-    end. `Skip`: what is whole is restored.
-    """
-
-    REFUSE = "Refuse"
-    SKIP = "Skip"
-
-
-class BatchCompression(StrEnum):
-    """The compression of batches that are made from records."""
-
-    NONE = "None"
-    GZIP = "Gzip"
-    SNAPPY = "Snappy"
-    LZ4 = "Lz4"
-    ZSTD = "Zstd"
-
-
-class RecordBatches(Model):
-    """How records of an archive of format Records or Avro become batches again."""
-
-    max_records: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    compression: BatchCompression | None = None
-
-
-class GroupRestore(StrEnum):
-    """`Translate`: positions of consumer groups are set to the restored records they stood before."""
-
-    NONE = "None"
-    TRANSLATE = "Translate"
-
-
-class RestoreVerification(StrEnum):
-    """`Counts`: the brokers are asked whether they still have all that was written. `Full`: the target is read back and
-    compared with the archive, record by record."""
-
-    COUNTS = "Counts"
-    FULL = "Full"
-
-
-class RestoreGroups(ConsumerGroups):
-    restore: GroupRestore = GroupRestore.NONE
-    rename: Renames = ()
-
-    @model_validator(mode="after")
-    def _chooses_what_is_moved(self) -> RestoreGroups:
-        if self.restore is GroupRestore.NONE:
-            for name in ("include", "exclude", "rename"):
-                if getattr(self, name) != RestoreGroups.model_fields[name].default:
-                    raise ValueError(
-                        f"{name} has no effect with restore None, which moves no group; set restore to Translate, "
-                        f"or leave {name} out"
-                    )
-        return self
-
-
-class KafkaRestoreSpec(Model):
-    """`state`: where the restore keeps what it must know to continue; None: beside the archive. `confirm`: the target
-    topics that may be replaced. `acls`: the ACLs of everything that need a word. With `drill` nothing is restored for
-    good, with `dryRun` nothing is written. `emit`: what is written for others to apply.
-    """
-
-    source: SourceSpec
-    point: PointSpec | None = None
-    state: StorageSpec | None = None
-    cluster: ClusterSpec
-    everything: bool = False
-    schema_topic: SchemaTopic | None = None
-    acls: RestoredAcls | None = None
-    topics: RestoreTopics = RestoreTopics()
-    if_topic_exists: IfTopicExists = IfTopicExists.FAIL
-    confirm: tuple[TopicName, ...] = ()
-    offsets: RestoreOffsets = RestoreOffsets.ANY
-    on_damaged_archive: OnDamagedArchive = OnDamagedArchive.REFUSE
-    allow_empty: bool = False
-    consumer_groups: RestoreGroups = RestoreGroups()
-    record_batches: RecordBatches = RecordBatches()
-    verify: RestoreVerification = RestoreVerification.COUNTS
-    dry_run: bool = False
-    drill: DrillSpec | None = None
-    emit: Emit = Emit.NONE
-    emit_options: EmitOptions = EmitOptions()
-    limits: RestoreLimits = RestoreLimits()
-    suspend: bool = False
-    spark: SparkSpec = SparkSpec()
-    run_policy: RunPolicy = RunPolicy()
-
-    @model_validator(mode="after")
-    def _contradicts_nothing(self) -> KafkaRestoreSpec:
-        refuse_contradictions(self)
-        return self
-
-    @model_validator(mode="after")
-    def _confirms_what_is_replaced(self) -> KafkaRestoreSpec:
-        how = self.if_topic_exists
-        if how is IfTopicExists.REPLACE and not self.confirm:
-            raise ValueError("ifTopicExists: Replace deletes topics: confirm must name those that may be deleted")
-        if self.confirm and how not in (IfTopicExists.REPLACE, IfTopicExists.RESUME):
-            raise ValueError("confirm has an effect only with ifTopicExists: Replace or Resume; leave it out")
-        if len(set(self.confirm)) < len(self.confirm):
-            raise ValueError("confirm names a topic twice")
-        return self
-
-    @model_validator(mode="after")
-    def _offsets_can_be_kept(self) -> KafkaRestoreSpec:
-        same, full = self.offsets is RestoreOffsets.SAME, self.verify is RestoreVerification.FULL
-        if same and self.if_topic_exists is IfTopicExists.APPEND:
-            raise ValueError("offsets may be Same only in new topics: ifTopicExists may not be Append with it")
-        groups = self.consumer_groups.restore is not GroupRestore.NONE
-        self.topics.refuse_with_count(same=same, groups=groups, full=full, drill=self.drill is not None)
-        return self
-
-    @model_validator(mode="after")
-    def _only_new_topics_in_a_drill(self) -> KafkaRestoreSpec:
-        if self.drill is None:
-            return self
-        if self.if_topic_exists is not IfTopicExists.FAIL:
-            raise ValueError("ifTopicExists may only be Fail with drill, which writes to topics of its own")
-        if self.consumer_groups.restore is not GroupRestore.NONE:
-            raise ValueError("consumerGroups.restore may only be None with drill, which moves no groups")
-        if self.topics.rename:
-            raise ValueError("topics.rename has no effect with drill, which gives its topics names of its own")
-        if self.source.retrieval is not None:
-            raise ValueError("source.retrieval has no effect with drill, which leaves cold objects out")
-        if self.topics.retention is not TopicRetention.REFUSE:
-            raise ValueError("topics.retention has no effect with drill, which deletes its topics")
-        if self.dry_run:
-            raise ValueError("dryRun has no effect with drill, which writes to topics of its own")
-        return self
-
-    @model_validator(mode="after")
-    def _emits_what_it_creates(self) -> KafkaRestoreSpec:
-        strimzi, hold_for = self.cluster.strimzi is not None, self.topics.hold_for
-        self.emit_options.check(self.emit, strimzi=strimzi, drill=self.drill is not None, hold_for=hold_for)
-        return self
-
-
 def parse_backup(spec: Mapping[str, Any]) -> KafkaBackupSpec:
     """The typed spec; raises SpecInvalid whose problems name the fields (`spec.topics.include[0]`)."""
     return parse_model(KafkaBackupSpec, spec)
-
-
-def parse_restore(spec: Mapping[str, Any]) -> KafkaRestoreSpec:
-    """The typed spec; raises SpecInvalid whose problems name the fields."""
-    return parse_model(KafkaRestoreSpec, spec)

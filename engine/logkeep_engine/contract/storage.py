@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from pydantic import AfterValidator, Field, model_validator
 
 from logkeep_engine.contract.endpoints import Endpoint, Region
-from logkeep_engine.contract.model import Model
+from logkeep_engine.contract.model import Model, rules, schema
 from logkeep_engine.contract.references import CaRef, S3SecretRef, SecretRef
 from logkeep_engine.contract.values import ResourceName
 
@@ -33,7 +33,7 @@ def _uri(text: str) -> str:
     return text
 
 
-StorageUri = Annotated[str, Field(pattern=URI), AfterValidator(_uri)]
+StorageUri = Annotated[str, Field(pattern=URI), schema(maxLength=1024), AfterValidator(_uri)]
 
 
 class WorkloadIdentity(Model):
@@ -41,8 +41,18 @@ class WorkloadIdentity(Model):
 
 
 class Credentials(Model):
+    model_config = rules(
+        (
+            "has(self.secretRef) != has(self.workloadIdentity)",
+            "exactly one of secretRef and workloadIdentity must be set",
+        ),
+    )
+
     secret_ref: S3SecretRef | None = None
+    """Secret with the keys of the object store."""
     workload_identity: WorkloadIdentity | None = None
+    """Use the identity of the pods' ServiceAccounts (IRSA, EKS Pod Identity) and nothing else. A run whose pods have
+    none fails with the reason CredentialsMissing."""
 
     @model_validator(mode="after")
     def _one(self) -> Credentials:
@@ -53,13 +63,23 @@ class Credentials(Model):
 
 class Volume(Model):
     claim_name: ResourceName
+    """Name of a PersistentVolumeClaim in the same namespace. With more than one node it must be ReadWriteMany."""
 
 
 class StorageTls(Model):
     """Whom to trust as the object store."""
 
+    model_config = rules(
+        (
+            "has(self.caSecretRef) != has(self.caConfigMapRef)",
+            "exactly one of caSecretRef and caConfigMapRef must be set",
+        ),
+    )
+
     ca_secret_ref: CaRef | None = None
+    """Secret with the certificate authorities to trust."""
     ca_config_map_ref: CaRef | None = None
+    """ConfigMap with the certificate authorities to trust."""
 
     @model_validator(mode="after")
     def _one(self) -> StorageTls:
@@ -72,15 +92,49 @@ class Signing(Model):
     """The Secret with the keys that sign an archive, or by which its signatures are checked."""
 
     secret_ref: SecretRef
+    """Secret with keys of Ed25519, in PEM or base64. ed25519 is the private key of whoever writes, publicKeys has those
+    to trust. It is mounted into the driver."""
 
 
 class StorageSpec(Model):
+    model_config = rules(
+        (
+            "self.uri.startsWith('s3://') || !has(self.endpoint) && !has(self.region) && !has(self.credentials)",
+            "endpoint, region and credentials may be set only with an s3:// uri",
+        ),
+        (
+            "self.uri.startsWith('s3://') || !has(self.tls)",
+            "tls may be set only with an s3:// uri",
+        ),
+        (
+            "!has(self.tls) || !has(self.endpoint) || self.endpoint.startsWith('https://')",
+            "tls has no effect with an endpoint of http://",
+        ),
+        (
+            "self.uri.startsWith('s3://') || has(self.volume)",
+            "volume must be set with a file:// uri: a pod has no other place for files that last",
+        ),
+        (
+            "!self.uri.startsWith('s3://') || !has(self.volume)",
+            "volume may be set only with a file:// uri",
+        ),
+    )
+
     uri: StorageUri
+    """Where it is: s3://bucket/prefix, or file:///path on a volume. That of a KafkaBackup cannot be changed. One place
+    may hold the states of many restores."""
     endpoint: Endpoint | None = None
+    """URL of an object store other than Amazon's, such as https://minio.storage:9000. The installation must allow it
+    (engine.allowed.endpoints of the chart)."""
     region: Region | None = None
+    """Region of the bucket."""
     credentials: Credentials | None = None
+    """How the pods log in to the object store. Without it, they use what their environment gives them; for the state of
+    a restore, they log in as they do for the archive."""
     tls: StorageTls | None = None
+    """Whom to trust as the object store. Without it, the certificate authorities of the engine's image are trusted."""
     volume: Volume | None = None
+    """The volume for a file:// uri. It is mounted at the path of the uri, in the driver and in every executor."""
 
     @model_validator(mode="after")
     def _fits_scheme(self) -> StorageSpec:
@@ -99,6 +153,8 @@ class ArchiveSpec(StorageSpec):
     """The place of an archive, and who signs it."""
 
     signing: Signing | None = None
+    """Who signs the archive. With a private key the driver signs each commit. Whoever has public keys refuses what none
+    of them has signed."""
 
 
 def mount_path(storage: StorageSpec) -> str:

@@ -8,6 +8,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from logkeep_engine.contract.model import rule, schema
+
 _QUANTITY = re.compile(r"([0-9]+)(Ki|Mi|Gi|Ti|k|M|G|T)?")
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 MIN_SEGMENT_BYTES = 1 << 20
@@ -160,18 +162,46 @@ def host_port(host: str, port: int | str) -> str:
     return f"{url_host(host)}:{port}"
 
 
-CronExpression = Annotated[str, Field(max_length=256), AfterValidator(_cron)]
+CronExpression = Annotated[
+    str,
+    Field(max_length=256),
+    AfterValidator(_cron),
+    rule(
+        "self.matches('^(@[a-z]+|[0-9A-Za-z*?,/-]+( +[0-9A-Za-z*?,/-]+){4})$')",
+        "cron must have five fields, such as 0 2 * * *, or be @hourly, @daily, @weekly, @monthly or @yearly; the time "
+        "zone goes into timeZone",
+    ),
+]
 TimeZoneName = Annotated[str, Field(min_length=1, max_length=64)]
-Duration = Annotated[str, AfterValidator(_duration)]
-Quantity = Annotated[str, AfterValidator(_quantity)]
-ArchiveBytes = Annotated[str, AfterValidator(_archive_bytes)]
-SegmentBytes = Annotated[str, AfterValidator(_segment_bytes)]
-PackBytes = Annotated[str, AfterValidator(_pack_bytes)]
-MergeCount = Annotated[int, Field(ge=0, le=1000), AfterValidator(_merge_count)]
-Percent = Annotated[int, Field(ge=0, le=100)]
-BytesPerSecond = Annotated[str, AfterValidator(_bytes_per_second)]
+DURATION = r"[1-9][0-9]{0,8}(s|m|h|d|w)"
+Duration = Annotated[str, AfterValidator(_duration), schema(maxLength=10, pattern=f"^{DURATION}$")]
+QuantityText = Annotated[str, schema(maxLength=32, pattern=r"^[0-9]+(Ki|Mi|Gi|Ti|k|M|G|T)?$")]
+Quantity = Annotated[QuantityText, AfterValidator(_quantity)]
+ArchiveBytes = Annotated[
+    QuantityText,
+    AfterValidator(_archive_bytes),
+    rule("quantity(self).compareTo(quantity('1Mi')) >= 0", "maxBytes must be at least 1Mi"),
+]
+SegmentBytes = Annotated[QuantityText, AfterValidator(_segment_bytes)]
+PackBytes = Annotated[
+    QuantityText,
+    AfterValidator(_pack_bytes),
+    rule("quantity(self).compareTo(quantity('8Mi')) <= 0", "packBelow must be at most 8Mi"),
+]
+INT32 = schema(format="int32")
+MergeCount = Annotated[
+    int, Field(ge=0, le=1000), AfterValidator(_merge_count), INT32, rule("self != 1", "mergeCount must not be 1")
+]
+Percent = Annotated[int, Field(ge=0, le=100), INT32]
+BytesPerSecond = Annotated[
+    QuantityText,
+    AfterValidator(_bytes_per_second),
+    rule("quantity(self).compareTo(quantity('64Ki')) >= 0", "bytesPerSecond must be at least 64Ki"),
+]
 # Kubernetes' quantity of CPU, in whole millicores.
-Cores = Annotated[str, Field(pattern=r"^([1-9][0-9]{0,5}m|[1-9][0-9]{0,3}|[0-9]{1,3}\.[0-9]{1,3})$")]
+Cores = Annotated[
+    str, Field(pattern=r"^([1-9][0-9]{0,5}m|[1-9][0-9]{0,3}|[0-9]{1,3}\.[0-9]{1,3})$"), schema(maxLength=8)
+]
 HOST_PORT = r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$"
 # Names of objects and of namespaces as RFC 1123 has them. They become parts of paths of the Kubernetes API.
 DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.archive.reading.partition import is_indexed
-from logkeep_engine.contract.spec import DigestAlgorithm
+from logkeep_engine.contract.archive_format import DigestAlgorithm
 from logkeep_engine.convert.folder import FoundSegment
 from logkeep_engine.digest import Digest, Hasher
 from logkeep_engine.errors import CorruptSegment, ObjectMissing

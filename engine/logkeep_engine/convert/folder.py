@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import Layout
-from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import FolderRefused
 from logkeep_engine.formats import osodevops

@@ -23,8 +23,8 @@ from logkeep_engine.archive.catalog.facts import Coverage, GroupEntry, Receipt, 
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archiving import ArchivingRun
+from logkeep_engine.contract.archive_format import DEFAULT_DIGEST, DigestAlgorithm, FormatName
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.spec import DEFAULT_DIGEST, DigestAlgorithm, FormatName
 from logkeep_engine.convert.check import CheckedSegment, CheckSetting, check_segments, rebuilt_index
 from logkeep_engine.convert.folder import Folder, FoundSegment, manifests, scan
 from logkeep_engine.convert.foreign import Adopted, Repair, folder_source, tool_source

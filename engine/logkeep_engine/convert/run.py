@@ -30,8 +30,8 @@ from logkeep_engine.archive.writing.record_files import (
     write_partition_indexes,
 )
 from logkeep_engine.archiving import ArchivingRun, Committer, check_beginning
+from logkeep_engine.contract.archive_format import Compression, DigestAlgorithm, FormatName, FormatOptions
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.spec import Compression, DigestAlgorithm, FormatName, FormatOptions
 from logkeep_engine.convert.inexact import carry_exact, told_of_logs
 from logkeep_engine.convert.lineage import check_same_logs, leader_epochs, leaders_seen
 from logkeep_engine.convert.loss import LossReport

@@ -22,7 +22,7 @@ from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading import view
 from logkeep_engine.archive.reading.beginnings import missing_beginnings
 from logkeep_engine.archive.reading.partition import is_batched
-from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.convert.lineage import Leaders, leaders_of
 from logkeep_engine.errors import ArchiveMismatch
 from logkeep_engine.log.segment import AbortedTxn

@@ -8,7 +8,7 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.plans import CONVERT_PLAN_FILE
-from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.convert.plan import ConvertPlan
 from logkeep_engine.convert.source import ConvertSource
 from logkeep_engine.errors import ArchiveMismatch, ArchiveMissing, ObjectMissing

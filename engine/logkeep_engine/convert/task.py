@@ -19,7 +19,7 @@ from logkeep_engine.archive.catalog.facts import Coverage, Receipt
 from logkeep_engine.archive.reading.partition import NeighbouringReads, open_partition
 from logkeep_engine.archive.writing.log_writer import Packing
 from logkeep_engine.archive.writing.packs import TaskPacks
-from logkeep_engine.contract.spec import DEFAULT_PACK_BELOW, Compatibility, FormatName
+from logkeep_engine.contract.archive_format import DEFAULT_PACK_BELOW, Compatibility, FormatName
 from logkeep_engine.contract.values import parse_quantity
 from logkeep_engine.convert.loss import LossCount
 from logkeep_engine.convert.plan import ConvertChunk

@@ -20,7 +20,13 @@ from logkeep_engine.archive.catalog.segment_transactions import IndexLeft, Segme
 from logkeep_engine.archive.reading.partition import fetched_epoch, open_partition
 from logkeep_engine.archive.writing.log_writer import LogSegment, Packing
 from logkeep_engine.archive.writing.record_writer import RecordSegments, RecordSink
-from logkeep_engine.contract.spec import DEFAULT_DIGEST, Compression, DigestAlgorithm, FormatName, FormatOptions
+from logkeep_engine.contract.archive_format import (
+    DEFAULT_DIGEST,
+    Compression,
+    DigestAlgorithm,
+    FormatName,
+    FormatOptions,
+)
 from logkeep_engine.convert.plan import ConvertChunk
 from logkeep_engine.formats.base import LogRecord
 from logkeep_engine.log.batch import headers_of, parse_header, with_append_time

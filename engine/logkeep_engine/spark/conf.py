@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from logkeep_engine.contract.names import ENV_POD_IP, ENV_POD_NAME, ENV_POD_NAMESPACE
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.spark_keys import EXECUTOR_ENV
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec
+from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.contract.values import host_port, url_host
 from logkeep_engine.errors import SpecError
 from logkeep_engine.spark import daemon

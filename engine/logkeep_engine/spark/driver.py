@@ -24,8 +24,9 @@ from logkeep_engine.collector import paused
 from logkeep_engine.contract.names import BACKUP, PATH_TERMINATION_LOG, RESTORE, TERMINATION_MESSAGE_MAX_BYTES, ExitCode
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.request_files import ARGUMENT_HASH, ARGUMENT_RUN
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec, parse_restore
 from logkeep_engine.contract.run import MAX_LIST, RunRequest, RunResult
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, parse_backup, parse_restore
+from logkeep_engine.contract.spec import KafkaBackupSpec, parse_backup
 from logkeep_engine.contract.visible import log_with_times
 from logkeep_engine.errors import LogkeepError, SpecError
 from logkeep_engine.frame import with_clear_text_warnings

@@ -19,8 +19,8 @@ from typing import Self
 
 from logkeep_engine import interrupt
 from logkeep_engine.contract.names import ENV_POD_NAME
+from logkeep_engine.contract.running import SparkSpec
 from logkeep_engine.contract.spark_keys import is_for_spark
-from logkeep_engine.contract.spec import SparkSpec
 from logkeep_engine.spark.conf import executors_conf, kubernetes_conf
 from logkeep_engine.spark.in_driver import InDriver
 from logkeep_engine.spark.nursery import Nursery

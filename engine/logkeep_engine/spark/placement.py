@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from logkeep_engine.contract.names import ENV_TASK_MEMORY
-from logkeep_engine.contract.spec import SparkSpec
+from logkeep_engine.contract.running import SparkSpec
 from logkeep_engine.tasks import Demand
 
 IN_DRIVER_BYTES = 1 << 30  # work up to this size is done by the driver

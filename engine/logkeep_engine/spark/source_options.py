@@ -28,8 +28,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.patterns import Pattern, PatternInvalid
-from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.contract.values import parse_quantity
 from logkeep_engine.errors import SpecError
 from logkeep_engine.log.batch import MAX_OFFSET

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from logkeep_engine.contract.asking import MIN_TTL_SECONDS, KafkaBackupRunSpec
+from logkeep_engine.contract.facts.values import Count, Timestamp
 from logkeep_engine.contract.names import BACKUP, BACKUP_RUN, PLURALS
 from logkeep_engine.contract.parsing import SpecInvalid, parse_model
 from logkeep_engine.contract.values import parse_timestamp
@@ -30,19 +31,27 @@ class AskedPhase(StrEnum):
     FAILED = "Failed"
 
 
-@dataclass(frozen=True)
 class AskedStatus(StatusWithConditions):
-    """The status of a KafkaBackupRun, field for field as in its CRD."""
+    """Written by the operator alone."""
 
     phase: AskedPhase | None = None
+    """The state in one word. Pending until the driver of a run that was started for this object runs."""
     run_id: str | None = None
+    """Id of the run, once it was started. One run answers all objects that were there when it was started."""
     job: str | None = None
-    start_time: str | None = None
-    end_time: str | None = None
-    records: int | None = None
-    bytes: int | None = None
-    percent: int | None = None
+    """Name of the run's Job."""
+    start_time: Timestamp | None = None
+    """When the run was started."""
+    end_time: Timestamp | None = None
+    """When the run ended."""
+    records: Count | None = None
+    """Records that the run has archived so far."""
+    bytes: Count | None = None
+    """Bytes of record batches that the run has archived so far."""
+    percent: Count | None = None
+    """How much of the run is done."""
     message: str | None = None
+    """The last message about the run, or the reason why it has not begun."""
 
 
 @dataclass(frozen=True)

@@ -7,48 +7,20 @@ number or a map.
 
 from __future__ import annotations
 
-import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import is_dataclass
 from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
-from logkeep_engine.contract.asking import KafkaBackupRunSpec
-from logkeep_engine.contract.names import BACKUP, BACKUP_RUN, RESTORE
-from logkeep_engine.contract.spec import GROUP, VERSION, KafkaBackupSpec, KafkaRestoreSpec
-from logkeep_operator.api.asked import AskedStatus
-from logkeep_operator.api.part import StatusPart, camel, hints
-from logkeep_operator.api.status import Status
+from logkeep_engine.contract.facts.values import Only
+from logkeep_engine.contract.spec import GROUP, VERSION
+from logkeep_operator.api.kinds import RESOURCES
 
 Fields = Mapping[str, "Fields | None"]
 
-_PARTS: Mapping[str, tuple[type[BaseModel], type[StatusPart]]] = {
-    BACKUP: (KafkaBackupSpec, Status),
-    BACKUP_RUN: (KafkaBackupRunSpec, AskedStatus),
-    RESTORE: (KafkaRestoreSpec, Status),
-}
-OTHERS: Mapping[str, frozenset[str]] = {
-    BACKUP: frozenset(
-        {
-            *("offsetMap", "verification", "clusterState", "lastHandledRetry", "lastHandledRunAgain", "restoredBy"),
-            *("progress.point", "dryRun.clusterState", "emitted", "heldTopics"),
-        }
-    ),
-    BACKUP_RUN: frozenset(),
-    RESTORE: frozenset(
-        {
-            *("lastHandledRun", "lastHandledBackupRuns", "coverage", "recovery", "retention", "reconcile"),
-            *("archive.anchor", "archive.writeTime", "archive.takenOver", "archive.topics", "archive.segments"),
-            *("archive.objects", "archive.records", "archive.bytes", "archive.storedBytes", "archive.size"),
-            *("archive.bytesPerDay", "archive.growth", "archive.snapshots", "archive.generations"),
-            *("archive.retention", "dryRun.retention"),
-        }
-    ),
-}
-"""Fields that the type of a status has for other kinds of resources."""
 _PRESERVED = "x-kubernetes-preserve-unknown-fields"
 _OF_KIND = "x-kubernetes-group-version-kind"
 
@@ -56,9 +28,26 @@ _OF_KIND = "x-kubernetes-group-version-kind"
 @cache
 def known_fields(kind: str) -> Fields:
     """The fields of `spec` and `status` that this version may read or write."""
-    spec, status = _PARTS[kind]
-    model = spec.model_json_schema(by_alias=True)
-    return {"spec": _of_schema(model, model.get("$defs", {})), "status": _of_type(status, OTHERS[kind], "")}
+    found = RESOURCES[kind]
+    return {"spec": _of_model(found.spec, kind), "status": _of_model(found.status, kind)}
+
+
+def fields_of(model: type[BaseModel], kind: str) -> dict[str, FieldInfo]:
+    """The fields that a model has for a kind of resource, by their names in JSON."""
+    return {
+        field.alias or name: field
+        for name, field in model.model_fields.items()
+        if all(mark.kind == kind for mark in field.metadata if isinstance(mark, Only))
+    }
+
+
+def model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model of a field, or of its items; None for a plain value."""
+    if isinstance(annotation, type):
+        return annotation if issubclass(annotation, BaseModel) else None
+    if typing.get_origin(annotation) is dict:
+        return None
+    return next(filter(None, map(model_in, typing.get_args(annotation))), None)
 
 
 def served_fields(document: Mapping[str, Any]) -> dict[str, Fields]:
@@ -126,33 +115,20 @@ def _kinds(schema: Mapping[str, Any]) -> Iterable[str]:
 
 def _tops(schema: Mapping[str, Any]) -> Fields:
     parts = schema.get("properties", {})
-    return {name: _of_schema(parts[name], {}) for name in ("spec", "status") if name in parts}
+    return {name: _of_schema(parts[name]) for name in ("spec", "status") if name in parts}
 
 
-def _of_schema(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Fields | None:
+def _of_model(model: type[BaseModel], kind: str) -> Fields:
+    below = ((name, model_in(field.annotation)) for name, field in fields_of(model, kind).items())
+    return {name: None if part is None else _of_model(part, kind) for name, part in below}
+
+
+def _of_schema(schema: Mapping[str, Any]) -> Fields | None:
     """The fields of a JSON schema: of those of its items, if it is one of a list."""
     if schema.get(_PRESERVED):
         return None
-    if "anyOf" in schema:  # "or null"
-        schema = next((one for one in schema["anyOf"] if one.get("type") != "null"), {})
-    if "$ref" in schema:
-        schema = definitions[schema["$ref"].rpartition("/")[2]]
     if "items" in schema:
-        return _of_schema(schema["items"], definitions)
+        return _of_schema(schema["items"])
     if schema.get("type") != "object" or ("additionalProperties" in schema and not schema.get("properties")):
         return None
-    return {name: _of_schema(part, definitions) for name, part in schema.get("properties", {}).items()}
-
-
-def _of_type(kind: Any, others: frozenset[str], path: str) -> Fields | None:
-    """The fields of a part of a status."""
-    if typing.get_origin(kind) is types.UnionType:
-        kind = next(option for option in typing.get_args(kind) if option is not types.NoneType)
-    if typing.get_origin(kind) is tuple:
-        kind = typing.get_args(kind)[0]
-    if not is_dataclass(kind):
-        return None
-    found = {camel(name): hint for name, hint in hints(typing.cast(type, kind)).items()}
-    return {
-        name: _of_type(hint, others, f"{path}{name}.") for name, hint in found.items() if f"{path}{name}" not in others
-    }
+    return {name: _of_schema(part) for name, part in schema.get("properties", {}).items()}

@@ -2,73 +2,35 @@
 
 from __future__ import annotations
 
-import types
-import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
-from enum import StrEnum
 from typing import Any, Self
 
+from pydantic import ValidationError
 
-@dataclass(frozen=True)
-class StatusPart:
-    """A part of a status. In JSON its keys are in camelCase, and None and empty lists are left out. A reader ignores
-    keys that it does not know."""
+from logkeep_engine.contract.facts.values import Facts
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON object."""
-        written = {f.name: _encode(getattr(self, f.name)) for f in fields(self)}
-        return {camel(name): value for name, value in written.items() if value is not None and value != []}
+
+class StatusPart(Facts):
+    """A part of a status. A reader ignores keys that it does not know."""
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
         """Reads what is there and has the right shape; the rest is left at its default."""
-        known: dict[str, Any] = {}
-        for name, kind in hints(cls).items():
-            item = value.get(camel(name))
-            if item is not None:
-                decoded = _decode(kind, item)
-                if decoded is not None:
-                    known[name] = decoded
-        return cls(**known)
+        while True:
+            try:
+                return cls.model_validate(value)
+            except ValidationError as error:
+                value = _without(value, {tuple(problem["loc"]) for problem in error.errors(include_url=False)})
 
 
-def camel(name: str) -> str:
-    """The name of a field as it stands in JSON."""
-    head, *tail = name.split("_")
-    return head + "".join(part.capitalize() for part in tail)
-
-
-def _encode(value: Any) -> Any:
-    if isinstance(value, StatusPart):
-        return value.to_dict()
-    if isinstance(value, tuple):
-        return [_encode(item) for item in value]
-    if isinstance(value, StrEnum):
-        return value.value
-    return value
-
-
-_HINTS: dict[type, dict[str, Any]] = {}
-
-
-def hints(cls: type) -> dict[str, Any]:
-    """The types of the fields of a part, by their names."""
-    if cls not in _HINTS:
-        _HINTS[cls] = typing.get_type_hints(cls)
-    return _HINTS[cls]
-
-
-def _decode(kind: Any, value: Any) -> Any:
-    """The value as `kind`, or None if it has another shape."""
-    origin = typing.get_origin(kind)
-    if origin is types.UnionType:
-        return _decode(next(a for a in typing.get_args(kind) if a is not types.NoneType), value)
-    if origin is tuple:
-        items = (_decode(typing.get_args(kind)[0], item) for item in value) if isinstance(value, list) else ()
-        return tuple(item for item in items if item is not None)
-    if is_dataclass(kind):
-        return typing.cast(type[StatusPart], kind).from_dict(value) if isinstance(value, Mapping) else None
-    if issubclass(kind, StrEnum):
-        return kind(value) if value in list(kind) else None
-    return value if isinstance(value, kind) and not isinstance(value, bool) else None
+def _without(value: Any, wrong: set[tuple[int | str, ...]]) -> Any:
+    """The value without what is wrong in it. An object that lacks a field is left out itself."""
+    here = {path[0] for path in wrong if len(path) == 1}
+    below = {name: {path[1:] for path in wrong if path[0] == name and len(path) > 1} for name in {p[0] for p in wrong}}
+    if isinstance(value, Mapping):
+        return {
+            name: _without(item, below[name]) if below.get(name) else item
+            for name, item in value.items()
+            if name not in here
+        }
+    return [_without(item, below[at]) if below.get(at) else item for at, item in enumerate(value) if at not in here]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Annotated
 
+from pydantic import ConfigDict, Field
+
+from logkeep_engine.contract.facts.values import Count, Listed, OnlyBackup, OnlyRestore, Timestamp, Whole
+from logkeep_engine.contract.model import schema
 from logkeep_operator.api.archive_status import ArchiveStatus, RecoveryStatus, RetentionStatus
+from logkeep_operator.api.dry_run_status import DryRunStatus
 from logkeep_operator.api.part import StatusPart
 
 MAX_HISTORY = 10
-MAX_LISTED = 20
 
 
 class Phase(StrEnum):
@@ -36,322 +39,317 @@ class StatusOutcome(StrEnum):
     DRY_RUN = "DryRun"
 
 
-def timestamp(moment: datetime) -> str:
-    """RFC 3339 in UTC, to the second, as Kubernetes writes it."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def moment_of(seconds: float) -> datetime:
     """The time in UTC, of seconds since the epoch as drivers tell them."""
     return datetime.fromtimestamp(seconds, UTC)
 
 
-@dataclass(frozen=True)
 class Condition(StatusPart):
+    """A condition as Kubernetes defines it."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"required": ["type", "status", "reason", "message", "lastTransitionTime"]}
+    )
+
     type: str = ""
-    status: str = "Unknown"
+    """Type of the condition, such as Ready, Reconciling or Stalled."""
+    status: Annotated[str, schema(enum=["True", "False", "Unknown"])] = "Unknown"
+    """True, False or Unknown."""
     reason: str = ""
+    """Reason of the status, in a word."""
     message: str = ""
-    last_transition_time: str = ""
-    observed_generation: int = 0
+    """Reason of the status, in a sentence."""
+    last_transition_time: Timestamp = ""
+    """When status last changed."""
+    observed_generation: Whole = 0
+    """Generation of the resource that the condition is about."""
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"message": "", **super().to_dict()}
+
+MAP_OF_TYPES = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
 
 
-@dataclass(frozen=True)
 class StatusWithConditions(StatusPart):
     """The part that the statuses of all kinds have."""
 
-    observed_generation: int | None = None
-    conditions: tuple[Condition, ...] = ()
+    observed_generation: Whole | None = None
+    """Generation of the resource that this status is about; -1 before the operator has seen it."""
+    conditions: Annotated[tuple[Condition, ...], schema(**MAP_OF_TYPES)] = ()
+    """Ready: the wanted run has succeeded. Reconciling: a run is on its way. Stalled: nothing will happen until
+    somebody acts. DataLoss: records are missing. Coverage: all that the spec names was found. RetentionRisk: Kafka may
+    delete records before they are archived. ScheduledRun: a run of the schedule is on its way, or the operator releases
+    held topics, and the success before it stands. Verified: what the last drill found. StaleKeys: keys are alive in the
+    archive and gone in the cluster."""
 
     def condition(self, kind: str) -> Condition | None:
         """The condition of this type, None if the status has none."""
         return next((c for c in self.conditions if c.type == kind), None)
 
 
-@dataclass(frozen=True)
 class RunStatus(StatusPart):
     id: str = ""
+    """Id of the run, as in the archive."""
     key: str = ""
+    """Hash of what the run was asked to do: another hash makes another run."""
     job: str | None = None
+    """Name of the Job."""
     requested_by: str | None = None
-    attempt: int | None = None
-    start_time: str | None = None
-    end_time: str | None = None
-    heard_time: str | None = None
+    """Origin of the run: an annotation, a KafkaBackupRun, the schedule or the spec. What an annotation says is a claim
+    of whoever may write the resource."""
+    attempt: Count | None = None
+    """How often the driver was started."""
+    start_time: Timestamp | None = None
+    """When the run was started."""
+    end_time: Timestamp | None = None
+    """When the run ended."""
+    heard_time: Timestamp | None = None
+    """When the driver last wrote, or was first seen to run, by the API server's clock."""
     outcome: StatusOutcome | None = None
-    exit_code: int | None = None
+    """How the run ended; absent while it goes on."""
+    exit_code: Count | None = None
+    """The exit code of the driver, as that of the command line; absent if it has not reported its end."""
     message: str | None = None
+    """The last event."""
 
 
-@dataclass(frozen=True)
 class Lagging(StatusPart):
+    """A partition and how far it is."""
+
     topic: str = ""
-    partition: int = 0
-    done: int = 0
-    total: int = 0
+    """Topic."""
+    partition: Count = 0
+    """Partition."""
+    done: Count = 0
+    """Offsets done."""
+    total: Count = 0
+    """Offsets in this run."""
 
 
-@dataclass(frozen=True)
 class MovingTopic(StatusPart):
+    """A topic and how far it is."""
+
     topic: str = ""
-    done: int = 0
-    total: int = 0
+    """Name of the topic."""
+    done: Count = 0
+    """Offsets that are done."""
+    total: Count = 0
+    """Offsets of this run."""
 
 
-@dataclass(frozen=True)
 class ProgressStatus(StatusPart):
     phase: str | None = None
-    update_time: str | None = None
-    topics: int = 0
-    partitions: int = 0
-    partitions_done: int = 0
+    """The step that the driver is at: Starting, Planning, Retrieving, Checking, Running, Snapshotting, Verifying or
+    Finishing."""
+    update_time: Timestamp | None = None
+    """When the driver wrote this, by the clock of its node."""
+    topics: Count = 0
+    """Topics in this run."""
+    partitions: Count = 0
+    """Partitions in this run."""
+    partitions_done: Count = 0
+    """Partitions that are done."""
     display: str = "0/0"
-    records: int = 0
-    bytes: int = 0
-    percent: int = 0
-    bytes_per_second: int | None = None
-    seconds_left: int | None = None
-    executors: int | None = None
-    point: str | None = None
-    moving: tuple[MovingTopic, ...] = ()
-    lagging: tuple[Lagging, ...] = ()
+    """Partitions done and partitions, such as 12/16."""
+    records: Count = 0
+    """Records that this run has archived or restored."""
+    bytes: Count = 0
+    """Bytes of record batches that this run has archived or restored."""
+    percent: Count = 0
+    """How much of the offsets is done, 0 to 100."""
+    bytes_per_second: Count | None = None
+    """Bytes of record batches in a second, over the last half minute."""
+    seconds_left: Count | None = None
+    """Seconds until the run is done, if it goes on as in the last half minute."""
+    executors: Count | None = None
+    """Executor pods that the run has asked for; 0 if the driver does the work itself."""
+    point: Annotated[str | None, OnlyRestore] = None
+    """The state that spec.point gives, known before the first record is written: the most records, how many partitions
+    end before their archived end, and which run has archived the positions of groups. The object point.json of the run
+    has each partition."""
+    moving: Annotated[tuple[MovingTopic, ...], Field(max_length=10)] = ()
+    """Topics on which tasks work now, at most 10."""
+    lagging: Listed[Lagging] = ()
+    """The unfinished partitions with the most offsets left, at most 20."""
 
 
-@dataclass(frozen=True)
 class LossEntry(StatusPart):
+    """A range of offsets of a partition, from start up to end, the end not included."""
+
     topic: str = ""
-    partition: int = 0
-    start: int = 0
-    end: int = 0
+    """Topic."""
+    partition: Count = 0
+    """Partition."""
+    start: Count = 0
+    """First missing offset."""
+    end: Count = 0
+    """First offset that is not missing."""
     reason: str = ""
+    """Why they are missing."""
 
 
-@dataclass(frozen=True)
 class CoverageStatus(StatusPart):
     """How many topics are protected and how many are not, and the first names of each list."""
 
-    protected: int = 0
-    unmatched: int = 0
-    left_out: int = 0
-    vanished: int = 0
-    unreadable: int = 0
+    protected: Count = 0
+    """Topics that the run has archived as far as it came."""
+    unmatched: Count = 0
+    """Patterns in topics.include that choose no topic."""
+    left_out: Count = 0
+    """Topics of the cluster that no pattern chooses."""
+    vanished: Count = 0
+    """Topics that the archive holds and that are gone from the cluster."""
+    unreadable: Count = 0
+    """Topics that the user may not read."""
     patterns_unmatched: tuple[str, ...] = ()
+    """The first patterns that choose no topic, at most 20."""
     topics_left_out: tuple[str, ...] = ()
+    """The first of the topics that no pattern chooses, at most 20."""
     topics_vanished: tuple[str, ...] = ()
+    """The first of the topics that are gone, at most 20."""
     topics_unreadable: tuple[str, ...] = ()
+    """The first of the topics that the user may not read, at most 20."""
 
 
-@dataclass(frozen=True)
 class VerificationStatus(StatusPart):
     """The findings of a verification. `outcome` is Verified, NotVerified or Different. `run_id` is the run whose
     records were verified."""
 
     run_id: str | None = None
+    """The run whose records were verified."""
     outcome: str | None = None
+    """Verified if every record of the archive is in the target, in order, and nothing else; Different if something
+    differs; NotVerified if nothing was found to differ, but not all could be compared, or the target does not stay what
+    it is."""
     message: str | None = None
-    partitions: int | None = None
-    verified: int | None = None
-    not_verified: int | None = None
-    different: int | None = None
-    records: int | None = None
-    end_time: str | None = None
+    """The first difference, or the first reason."""
+    partitions: Count | None = None
+    """Number of partitions."""
+    verified: Count | None = None
+    """Number of partitions that are verified."""
+    not_verified: Count | None = None
+    """Number of partitions that are not verified."""
+    different: Count | None = None
+    """Number of partitions that differ."""
+    records: Count | None = None
+    """Records of the target that were read back."""
+    end_time: Timestamp | None = None
+    """When the verification had ended."""
     report: str | None = None
+    """URI of the page that tells all of it. The same for programs lies beside it."""
 
 
-@dataclass(frozen=True)
 class ReconcileStatus(StatusPart):
     """The findings of the last run that looked for stale keys. `outcome` is Same, StaleKeys, NotCompared or
     KeysMissing."""
 
     run_id: str | None = None
+    """The run."""
     outcome: str | None = None
+    """Same, StaleKeys, NotCompared (of a partition nothing is known) or KeysMissing (the archive lacks the last record
+    of a key)."""
     message: str | None = None
-    partitions: int | None = None
-    not_compared: int | None = None
-    keys: int | None = None
-    stale: int | None = None
-    missing: int | None = None
-    end_time: str | None = None
+    """The finding in one sentence."""
+    partitions: Count | None = None
+    """Partitions of compacted topics."""
+    not_compared: Count | None = None
+    """Partitions that could not be compared."""
+    keys: Count | None = None
+    """Keys that the archive has of them."""
+    stale: Count | None = None
+    """Keys that are alive in the archive and gone in the cluster."""
+    missing: Count | None = None
+    """Keys whose last record the archive lacks, though it accounts for its offset."""
+    end_time: Timestamp | None = None
+    """When all was compared."""
     report: str | None = None
+    """URI of the document that tells all of it, without keys."""
 
 
-@dataclass(frozen=True)
 class RestoredStateStatus(StatusPart):
     """The outcome of bringing back the ACLs, quotas and users that `source_run` has archived."""
 
     source_run: str | None = None
-    acls: int | None = None
-    acls_added: int | None = None
-    acls_refused: int | None = None
-    acls_held_back: int | None = None
-    held_back_list: tuple[str, ...] = ()
-    quotas: int | None = None
-    quotas_added: int | None = None
-    quotas_refused: int | None = None
-    quotas_kept: int | None = None
-    users_to_create: tuple[str, ...] = ()
-    users_total: int | None = None
+    """The run of the backup that has archived them."""
+    acls: Count | None = None
+    """Number of archived ACLs; absent if not archived."""
+    acls_added: Count | None = None
+    """Number of ACLs that were missing and were added."""
+    acls_refused: Count | None = None
+    """Number of ACLs that the cluster did not take."""
+    acls_held_back: Count | None = None
+    """Number of ACLs that were not added, since spec.acls does not name them."""
+    held_back_list: Listed[str] = ()
+    """ACLs that were held back, at most 20."""
+    quotas: Count | None = None
+    """Number of archived values of client quotas; absent if not archived."""
+    quotas_added: Count | None = None
+    """Number of values that were missing and were set."""
+    quotas_refused: Count | None = None
+    """Number of values that the cluster did not take."""
+    quotas_kept: Count | None = None
+    """Number of values that are others in the cluster, and stay as they are."""
+    users_to_create: Listed[str] = ()
+    """SCRAM users to be created with new passwords, which no archive has, at most 20."""
+    users_total: Count | None = None
+    """Number of SCRAM users that the cluster did not have."""
     report: str | None = None
+    """URI of the document that names each of them."""
 
 
-@dataclass(frozen=True)
-class PlannedRefusalStatus(StatusPart):
-    """An error with which the run would end before it writes."""
-
-    reason: str = ""
-    message: str = ""
-
-
-@dataclass(frozen=True)
-class PlannedTopicStatus(StatusPart):
-    """A topic that the run would write. `state` is New, Exists or Replaced, `counts` Exact or AtMost."""
-
-    topic: str = ""
-    source: str | None = None
-    state: str = ""
-    partitions: int = 0
-    replicas: int | None = None
-    records: int = 0
-    bytes: int = 0
-    counts: str = ""
-    config: str | None = None
-
-
-@dataclass(frozen=True)
-class PlannedGroupStatus(StatusPart):
-    """A consumer group that the run would move."""
-
-    group: str = ""
-    positions: int = 0
-
-
-@dataclass(frozen=True)
-class PlannedPositionStatus(StatusPart):
-    """A position that the run would set. The group would read the record with source offset `record` next, of the time
-    `time`; None: there is none."""
-
-    group: str = ""
-    topic: str = ""
-    partition: int = 0
-    source_offset: int = 0
-    record: int | None = None
-    time: str | None = None
-    target_offset: int = 0
-
-
-@dataclass(frozen=True)
-class PlannedStateStatus(StatusPart):
-    """The ACLs, quotas and users that a restore of everything would bring back, and those that the cluster lacks."""
-
-    source_run: str = ""
-    acls: int | None = None
-    acls_to_add: int | None = None
-    acls_held_back: int | None = None
-    quotas: int | None = None
-    quotas_to_add: int | None = None
-    quotas_kept: int | None = None
-    users: int | None = None
-    users_to_create: int | None = None
-    acl_list: tuple[str, ...] = ()
-    held_back_list: tuple[str, ...] = ()
-    quota_list: tuple[str, ...] = ()
-    user_list: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class PlannedRemovalStatus(StatusPart):
-    """The segments and snapshots of a topic that retention would remove, and by which rule."""
-
-    topic: str = ""
-    why: str = ""
-    partitions: int = 0
-    segments: int = 0
-    snapshots: int = 0
-    bytes: int = 0
-
-
-@dataclass(frozen=True)
-class PlannedRetentionStatus(StatusPart):
-    """The segments and snapshots that retention would remove. Of `topics_unchosen` it would take nothing."""
-
-    topics: int = 0
-    partitions: int = 0
-    segments: int = 0
-    snapshots: int = 0
-    bytes: int = 0
-    topics_unchosen: int = 0
-    topic_list: tuple[PlannedRemovalStatus, ...] = ()
-
-
-@dataclass(frozen=True)
-class DryRunStatus(StatusPart):
-    """The findings of a dry run. The numbers count all, the lists have the first items. `counts` is Exact or AtMost.
-    Only a KafkaRestore has `cluster_state`, only a KafkaBackup `retention`."""
-
-    end_time: str | None = None
-    refused: int = 0
-    refusals: tuple[PlannedRefusalStatus, ...] = ()
-    topics: int = 0
-    topics_created: int = 0
-    partitions: int = 0
-    records: int = 0
-    bytes: int = 0
-    counts: str = ""
-    requests: int = 0
-    storage_requests: int = 0
-    seconds: int | None = None
-    bytes_per_second: int | None = None
-    rate: str | None = None
-    groups: int = 0
-    positions: int = 0
-    point: str | None = None
-    topic_list: tuple[PlannedTopicStatus, ...] = ()
-    group_list: tuple[PlannedGroupStatus, ...] = ()
-    position_list: tuple[PlannedPositionStatus, ...] = ()
-    cluster_state: PlannedStateStatus | None = None
-    retention: PlannedRetentionStatus | None = None
-    not_checked: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class DrillStatus(StatusPart):
     """The drill that has ended last, and when the last good one had ended. The measures are those of the last one that
     had restored everything. `recovery` says `recovery_seconds` to people."""
 
     restore: str | None = None
+    """Name of the KafkaRestore."""
     run_id: str | None = None
+    """Id of its run."""
     outcome: StatusOutcome | None = None
+    """Whether the drill has restored and verified everything."""
     reason: str | None = None
+    """DrillSucceeded, or why it has failed."""
     message: str | None = None
-    end_time: str | None = None
-    last_good_time: str | None = None
-    recovery_seconds: int | None = None
+    """The outcome of the drill, or its failure."""
+    end_time: Timestamp | None = None
+    """When the drill had ended."""
+    last_good_time: Timestamp | None = None
+    """When the last drill that was good had ended."""
+    recovery_seconds: Count | None = None
+    """Seconds from the start of the drill until its last record was acknowledged."""
     recovery: str | None = None
-    verified_seconds: int | None = None
-    partitions: int | None = None
-    records: int | None = None
-    bytes: int | None = None
-    total: int | None = None
-    cycle: int | None = None
-    drilled: int | None = None
-    runs: int | None = None
+    """The same for people, such as 12m 5s."""
+    verified_seconds: Count | None = None
+    """Seconds from the start of the drill until all was verified."""
+    partitions: Count | None = None
+    """Partitions that were restored."""
+    records: Count | None = None
+    """Records that were restored."""
+    bytes: Count | None = None
+    """Bytes that were restored."""
+    total: Count | None = None
+    """Partitions that could be drilled, with drill.share."""
+    cycle: Count | None = None
+    """Number of the cycle, with drill.share. A cycle drills each partition once."""
+    drilled: Count | None = None
+    """Partitions that were drilled in this cycle."""
+    runs: Count | None = None
+    """All partitions are drilled within so many runs."""
     progress: str | None = None
+    """The same for people, such as 40/200, all partitions within 20 runs."""
     report: str | None = None
+    """URI of the report."""
 
 
-@dataclass(frozen=True)
 class EmittedStatus(StatusPart):
     """The KafkaTopics that a restore has written, and where."""
 
     config_map: str = ""
+    """Name of the ConfigMap. It is deleted with the resource, and when another run begins."""
     key: str = ""
-    topics: int = 0
+    """Key of the ConfigMap. One that ends with .gz is in binaryData and is compressed."""
+    topics: Count = 0
+    """Number of KafkaTopics."""
 
 
-@dataclass(frozen=True)
 class HeldTopicsStatus(StatusPart):
     """The topics that the last run has left without limits of retention: how many, and the first names. They are to be
     released at `release_time`, if the spec says so.
@@ -359,61 +357,111 @@ class HeldTopicsStatus(StatusPart):
     At `released_time` they were: `released` of them have their own retention since, the others are in
     `not_released_list`. Before that, the release has failed so many times, at `failed_time` with this message."""
 
-    topics: int = 0
-    topic_list: tuple[str, ...] = ()
-    release_time: str | None = None
-    released_time: str | None = None
-    released: int | None = None
-    not_released_list: tuple[str, ...] = ()
-    failures: int | None = None
-    failed_time: str | None = None
+    topics: Count = 0
+    """Number of topics."""
+    topic_list: Listed[str] = ()
+    """The first 20 of them."""
+    release_time: Timestamp | None = None
+    """When they are to be released, by topics.holdFor."""
+    released_time: Timestamp | None = None
+    """When the operator had released them."""
+    released: Count | None = None
+    """Number of topics that had their own retention then."""
+    not_released_list: Listed[str] = ()
+    """The others, at most 20, each with what logkeep release says of it. NotHeld: somebody had given it another
+    retention, or another restore holds it, and it was left as it is. Gone: somebody had deleted it."""
+    failures: Count | None = None
+    """How often the release has failed. It is tried again, later and later."""
+    failed_time: Timestamp | None = None
+    """When it has failed last."""
     message: str | None = None
+    """Why it has failed last."""
 
 
-@dataclass(frozen=True)
 class HistoryEntry(StatusPart):
+    """A run that ended."""
+
     run_id: str = ""
+    """Id of the run."""
     outcome: str = ""
+    """How the run ended."""
     requested_by: str | None = None
-    start_time: str | None = None
-    end_time: str | None = None
-    records: int | None = None
-    bytes: int | None = None
-    duration_seconds: int | None = None
-    attempts: int | None = None
-    executors: int | None = None
+    """Origin of the run."""
+    start_time: Timestamp | None = None
+    """When the run was started."""
+    end_time: Timestamp | None = None
+    """When the run ended."""
+    records: Count | None = None
+    """Records that the run archived or restored."""
+    bytes: Count | None = None
+    """Bytes of record batches that the run archived or restored."""
+    duration_seconds: Count | None = None
+    """Seconds from the start of the run to its end."""
+    attempts: Count | None = None
+    """How often the driver was started."""
+    executors: Count | None = None
+    """Executor pods that the run has asked for; 0 if the driver did the work itself."""
     message: str | None = None
+    """The last message of the run."""
 
 
-@dataclass(frozen=True)
 class Status(StatusWithConditions):
-    """Only a KafkaBackup has `last_handled_run`, `last_handled_backup_runs`, `recovery`, `retention`, `coverage` and
-    `reconcile`. Only a KafkaRestore has `last_handled_retry`, `last_handled_run_again`, `restored_by`, `offset_map`,
-    `verification`, `cluster_state`, `emitted` and `held_topics`. Both kinds have all other fields."""
+    """State of the resource as the operator knows it. Only the archive itself says what is archived."""
 
     phase: Phase | None = None
+    """State of the resource, in a word."""
     run: RunStatus | None = None
+    """The run that goes on, or the last one."""
     progress: ProgressStatus | None = None
+    """How far the run has come."""
     archive: ArchiveStatus | None = None
-    recovery: RecoveryStatus | None = None
-    retention: RetentionStatus | None = None
-    last_success_time: str | None = None
-    last_schedule_time: str | None = None
-    next_schedule_time: str | None = None
-    last_handled_run: str | None = None
-    last_handled_backup_runs: str | None = None
-    last_handled_retry: str | None = None
-    last_handled_run_again: str | None = None
-    restored_by: str | None = None
-    offset_map: str | None = None
-    verification: VerificationStatus | None = None
-    cluster_state: RestoredStateStatus | None = None
+    """The archive as the last run of a backup left it, or the one that was restored from."""
+    recovery: Annotated[RecoveryStatus | None, OnlyBackup] = None
+    """The records that a restore brings back, as the last run left it that tried everything."""
+    retention: Annotated[RetentionStatus | None, OnlyBackup] = None
+    """When the Kafka cluster may delete records that are not archived, as the last run has found out. Absent if it
+    could not."""
+    last_success_time: Timestamp | None = None
+    """When a run last succeeded."""
+    last_schedule_time: Timestamp | None = None
+    """Time of the schedule, or of that of drills, for which a run was last started."""
+    next_schedule_time: Timestamp | None = None
+    """First time of the schedule, or of that of drills, for which no run was started yet. If it has passed, a run is
+    due and waits for its jitter, for the end of the run before, or of the suspension."""
+    last_handled_run: Annotated[str | None, OnlyBackup] = None
+    """Value of the annotation logkeep.dev/run for which the last run was started. From its start on, Ready is about
+    that run."""
+    last_handled_backup_runs: Annotated[str | None, OnlyBackup] = None
+    """Hash of the KafkaBackupRuns for which the last run that was asked for so was started."""
+    last_handled_retry: Annotated[str | None, OnlyRestore] = None
+    """Value of the annotation logkeep.dev/retry for which the run was last retried, or that was there when the run was
+    started."""
+    last_handled_run_again: Annotated[str | None, OnlyRestore] = None
+    """Value of the annotation logkeep.dev/run-again for which the run was started."""
+    restored_by: Annotated[str | None, OnlyRestore] = None
+    """Id of the earlier run that has done this restore, if the last run found one and did nothing."""
+    offset_map: Annotated[str | None, OnlyRestore] = None
+    """URI of the folder that says which source offset became which target offset."""
+    verification: Annotated[VerificationStatus | None, OnlyRestore] = None
+    """The findings of the verification of the restored topics, with verify Full."""
+    cluster_state: Annotated[RestoredStateStatus | None, OnlyRestore] = None
+    """The outcome for the ACLs, client quotas and SCRAM users of the archive, with everything."""
     dry_run: DryRunStatus | None = None
+    """The findings of the last dry run. Numbers count all, lists have the first 20 items."""
     drill: DrillStatus | None = None
-    emitted: EmittedStatus | None = None
-    held_topics: HeldTopicsStatus | None = None
-    coverage: CoverageStatus | None = None
-    reconcile: ReconcileStatus | None = None
-    warnings: tuple[str, ...] = ()
-    loss: tuple[LossEntry, ...] = ()
-    history: tuple[HistoryEntry, ...] = ()
+    """The drill that has ended last: of a restore with drill, or of the archive of a backup."""
+    emitted: Annotated[EmittedStatus | None, OnlyRestore] = None
+    """The KafkaTopics that the last run has written, with emit."""
+    held_topics: Annotated[HeldTopicsStatus | None, OnlyRestore] = None
+    """The topics that the last run has left without limits of retention, with topics.retention Hold. It changes when
+    topics.holdFor releases them, and not when logkeep release does."""
+    coverage: Annotated[CoverageStatus | None, OnlyBackup] = None
+    """How much of the cluster the last run that was planned has protected."""
+    reconcile: Annotated[ReconcileStatus | None, OnlyBackup] = None
+    """The findings of the last run that looked for stale keys."""
+    warnings: Listed[str] = ()
+    """Warnings of the last run that has ended, at most 20. run.message is shorter."""
+    loss: Listed[LossEntry] = ()
+    """Offsets that are missing, at most 20."""
+    history: Annotated[tuple[HistoryEntry, ...], Field(max_length=MAX_HISTORY)] = ()
+    """The last runs, newest first, at most 10."""

@@ -4,7 +4,6 @@ back, what it keeps and removes, and when the cluster may delete records that ar
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TypeVar
 
 from logkeep_engine.contract.archive import (
@@ -16,6 +15,8 @@ from logkeep_engine.contract.archive import (
     TopicGenerations,
     TopicSnapshots,
 )
+from logkeep_engine.contract.facts.values import MAX_LISTED, timestamp
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.values import human_bytes
 from logkeep_operator.api import ArchiveStatus, Status, StatusOutcome
@@ -30,7 +31,7 @@ from logkeep_operator.api.archive_status import (
     RetentionStatus,
     SnapshotStatus,
 )
-from logkeep_operator.api.status import MAX_LISTED, moment_of, timestamp
+from logkeep_operator.api.status import moment_of
 from logkeep_operator.reconcile.checked import MAX_TOPIC
 
 T = TypeVar("T")
@@ -105,12 +106,12 @@ def _sized(archive: ArchiveStatus, size: ArchiveSize) -> ArchiveStatus:
 def _snapshots(told: Iterable[TopicSnapshots]) -> tuple[SnapshotStatus, ...]:
     return tuple(
         SnapshotStatus(
-            item.topic[:MAX_TOPIC],
-            item.partitions,
-            item.records,
-            item.bytes,
-            _time(item.exact_after),
-            item.exact_nowhere or None,
+            topic=item.topic[:MAX_TOPIC],
+            partitions=item.partitions,
+            records=item.records,
+            bytes=item.bytes,
+            exact_after=_time(item.exact_after),
+            exact_nowhere=item.exact_nowhere or None,
         )
         for item in _listed(told)
     )
@@ -119,11 +120,11 @@ def _snapshots(told: Iterable[TopicSnapshots]) -> tuple[SnapshotStatus, ...]:
 def _generations(told: Iterable[TopicGenerations]) -> tuple[GenerationStatus, ...]:
     return tuple(
         GenerationStatus(
-            item.topic[:MAX_TOPIC],
-            item.partitions,
-            item.number,
-            item.reading,
-            _time(item.began),
+            topic=item.topic[:MAX_TOPIC],
+            partitions=item.partitions,
+            number=item.number,
+            reading=item.reading,
+            began=_time(item.began),
         )
         for item in _listed(told)
     )
@@ -142,12 +143,15 @@ def _retained(run_id: str, told: Retained) -> RetainedStatus:
         holds=told.holds,
         locked=_locked(told.locked) if told.locked is not None else None,
         points=told.points,
-        kept=tuple(PointStatus(item.run_id, _time(item.end_time), item.rules) for item in _listed(told.kept)),
+        kept=tuple(
+            PointStatus(run_id=item.run_id, end_time=_time(item.end_time), rules=item.rules)
+            for item in _listed(told.kept)
+        ),
     )
 
 
 def _locked(told: Locked) -> LockedStatus:
-    return LockedStatus(told.objects, _time(told.until), told.legal_holds, told.first)
+    return LockedStatus(objects=told.objects, until=_time(told.until), legal_holds=told.legal_holds, first=told.first)
 
 
 def _recovery(told: Recoverable) -> RecoveryStatus:
@@ -157,7 +161,12 @@ def _recovery(told: Recoverable) -> RecoveryStatus:
         topics=told.topics,
         topics_behind=told.topics_behind,
         behind=tuple(
-            BehindStatus(topic.topic[:MAX_TOPIC], _time(topic.first_time), _time(topic.last_time), topic.offsets)
+            BehindStatus(
+                topic=topic.topic[:MAX_TOPIC],
+                first_time=_time(topic.first_time),
+                last_time=_time(topic.last_time),
+                offsets=topic.offsets,
+            )
             for topic in _listed(told.behind)
         ),
     )

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 
+from logkeep_engine.contract.facts.values import timestamp
+from logkeep_engine.contract.model import replace
 from logkeep_operator.api import Condition, Key, Phase, RunStatus, Status, StatusOutcome
 from logkeep_operator.api.asked import AskedPhase, AskedRun, AskedStatus
-from logkeep_operator.api.status import HistoryEntry, timestamp
+from logkeep_operator.api.status import HistoryEntry
 from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.observed import Observed
 from logkeep_operator.reconcile.plan import AdoptAskedRun, Answer, AnswerAskedRun, DeleteAskedRun, Plan

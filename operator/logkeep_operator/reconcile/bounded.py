@@ -4,9 +4,9 @@ Kafka allows all of them together would be too much."""
 from __future__ import annotations
 
 import json
-from dataclasses import fields, replace
 from typing import Any
 
+from logkeep_engine.contract.model import replace
 from logkeep_operator.api import Status
 from logkeep_operator.api.part import StatusPart
 from logkeep_operator.reconcile.conditions import cut
@@ -32,5 +32,5 @@ def _cut(value: Any, most: int) -> Any:
     if isinstance(value, tuple):
         return tuple(_cut(item, most) for item in value)
     if isinstance(value, StatusPart):
-        return replace(value, **{part.name: _cut(getattr(value, part.name), most) for part in fields(value)})
+        return replace(value, **{name: _cut(item, most) for name, item in value})
     return value

@@ -22,9 +22,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
+from logkeep_engine.contract.facts.values import timestamp
 from logkeep_engine.contract.visible import visible
 from logkeep_operator.api import Condition, Status
-from logkeep_operator.api.status import StatusWithConditions, timestamp
+from logkeep_operator.api.status import StatusWithConditions
 
 MESSAGE_MAX = 1024
 SCHEDULED_RUN = "ScheduledRun"
@@ -42,7 +43,10 @@ def reconciling(reason: str, message: str) -> tuple[Condition, ...]:
 
 def scheduled_run(reason: str, message: str) -> tuple[Condition, ...]:
     """A run of the schedule is on its way, or one that releases topics, and what the spec asks for was done before."""
-    return (*_three(reason, message, ready="True"), Condition(SCHEDULED_RUN, "True", reason, cut(message)))
+    return (
+        *_three(reason, message, ready="True"),
+        Condition(type=SCHEDULED_RUN, status="True", reason=reason, message=cut(message)),
+    )
 
 
 def without_scheduled_run(before: Status, wanted: Iterable[Condition]) -> tuple[Condition, ...]:
@@ -50,7 +54,7 @@ def without_scheduled_run(before: Status, wanted: Iterable[Condition]) -> tuple[
     told = {condition.type: condition for condition in wanted}
     ready = told.get("Ready")
     if ready is not None and SCHEDULED_RUN not in told and before.condition(SCHEDULED_RUN) is not None:
-        told[SCHEDULED_RUN] = Condition(SCHEDULED_RUN, "False", ready.reason, ready.message)
+        told[SCHEDULED_RUN] = Condition(type=SCHEDULED_RUN, status="False", reason=ready.reason, message=ready.message)
     return tuple(told.values())
 
 
@@ -71,12 +75,17 @@ def stalled(reason: str, message: str) -> tuple[Condition, ...]:
 
 def data_loss(lost: bool, message: str) -> Condition:
     """Whether records are missing."""
-    return Condition("DataLoss", "True" if lost else "False", "RecordsMissing" if lost else "NoLoss", cut(message))
+    return Condition(
+        type="DataLoss",
+        status="True" if lost else "False",
+        reason="RecordsMissing" if lost else "NoLoss",
+        message=cut(message),
+    )
 
 
 def data_loss_unknown(message: str) -> Condition:
     """The run succeeded and did not say whether records are missing."""
-    return Condition("DataLoss", "Unknown", "ReportMissing", cut(message))
+    return Condition(type="DataLoss", status="Unknown", reason="ReportMissing", message=cut(message))
 
 
 def cut(message: str, most: int = MESSAGE_MAX) -> str:
@@ -98,7 +107,14 @@ def merge(
         same = old is not None and old.status == condition.status and old.last_transition_time
         moment = old.last_transition_time if old is not None and same else timestamp(now)
         result.append(
-            Condition(condition.type, condition.status, condition.reason, cut(condition.message), moment, generation)
+            Condition(
+                type=condition.type,
+                status=condition.status,
+                reason=condition.reason,
+                message=cut(condition.message),
+                last_transition_time=moment,
+                observed_generation=generation,
+            )
         )
     result += [old for old in before.conditions if old.type not in new]
     return tuple(result)
@@ -109,7 +125,7 @@ def _three(
 ) -> tuple[Condition, ...]:
     text = cut(message)
     return (
-        Condition("Ready", ready, reason, text),
-        Condition("Reconciling", reconciling, reason, text),
-        Condition("Stalled", stalled, reason, text),
+        Condition(type="Ready", status=ready, reason=reason, message=text),
+        Condition(type="Reconciling", status=reconciling, reason=reason, message=text),
+        Condition(type="Stalled", status=stalled, reason=reason, message=text),
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from logkeep_engine.contract.facts.values import MAX_LISTED
 from logkeep_engine.contract.run import RunResult, TopicCoverage
 from logkeep_operator.api import Condition, CoverageStatus
-from logkeep_operator.api.status import MAX_LISTED
 from logkeep_operator.reconcile.checked import MAX_TOPIC
 from logkeep_operator.reconcile.conditions import cut
 
@@ -50,8 +50,8 @@ def coverage_condition(found: TopicCoverage) -> Condition:
         told.append(f"others that are left out: {found.left_out}")
     message = cut("; ".join(told) + ".")
     if missing:
-        return Condition("Coverage", "False", missing[0][0], message)
-    return Condition("Coverage", "True", "AllFound", message)
+        return Condition(type="Coverage", status="False", reason=missing[0][0], message=message)
+    return Condition(type="Coverage", status="True", reason="AllFound", message=message)
 
 
 def _named(names: Sequence[str]) -> str:

@@ -6,12 +6,12 @@ there, and compares first, so it is told once, and also if the operator was kill
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 
+from logkeep_engine.contract.facts.values import timestamp
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.values import human_duration, so_many
 from logkeep_operator.api import Condition, DrillStatus, Resource, Status, StatusOutcome
-from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.observed import Observed
 from logkeep_operator.reconcile.outcome import JobOutcome
@@ -83,7 +83,12 @@ def with_told_backup(observed: Observed, plan: Plan, now: datetime) -> Plan:
         return plan
     good = told.outcome is StatusOutcome.SUCCEEDED
     message = f"KafkaRestore {told.restore}, run {told.run_id}: {told.message}"
-    condition = Condition(CONDITION, "True" if good else "False", told.reason or DRILL_FAILED, conditions.cut(message))
+    condition = Condition(
+        type=CONDITION,
+        status="True" if good else "False",
+        reason=told.reason or DRILL_FAILED,
+        message=conditions.cut(message),
+    )
     merged = conditions.merge(backup.status, [condition], backup.generation, now)
     # The others keep their places, so that the backup's own look has nothing to write.
     placed = (*(one for one in merged if one.type != CONDITION), *(one for one in merged if one.type == CONDITION))

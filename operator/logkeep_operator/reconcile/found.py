@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from logkeep_engine.contract.facts.values import timestamp
 from logkeep_operator.api import HistoryEntry, RunStatus, Status
-from logkeep_operator.api.status import MAX_HISTORY, timestamp
+from logkeep_operator.api.status import MAX_HISTORY
 from logkeep_operator.reconcile.observed import JobState, Observed, RunOrigin
 
 _LONG_AGO = datetime.fromtimestamp(0, UTC)

@@ -3,13 +3,12 @@ gone."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from logkeep_engine.contract.facts.values import timestamp
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.values import parse_timestamp
 from logkeep_operator.api import Condition, Phase, RunStatus
-from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile import conditions, retry
 from logkeep_operator.reconcile.observed import JobState, PodState
 from logkeep_operator.reconcile.outcome import JobOutcome, attempt_failure, last_result

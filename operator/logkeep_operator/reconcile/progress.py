@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import replace
 from typing import Any
 
 from logkeep_engine.contract.dry_run import PlannedClusterState, PlannedPosition, PlannedRetention, PlannedTopic
+from logkeep_engine.contract.facts.values import MAX_LISTED, timestamp
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import MAX_MOVING, PartitionProgress, Progress, RunResult
 from logkeep_operator.api import Lagging, LossEntry, ProgressStatus
-from logkeep_operator.api.status import (
-    MAX_LISTED,
+from logkeep_operator.api.dry_run_status import (
     DryRunStatus,
-    EmittedStatus,
-    HeldTopicsStatus,
-    MovingTopic,
     PlannedGroupStatus,
     PlannedPositionStatus,
     PlannedRefusalStatus,
@@ -22,10 +19,14 @@ from logkeep_operator.api.status import (
     PlannedRetentionStatus,
     PlannedStateStatus,
     PlannedTopicStatus,
+)
+from logkeep_operator.api.status import (
+    EmittedStatus,
+    HeldTopicsStatus,
+    MovingTopic,
     RestoredStateStatus,
     VerificationStatus,
     moment_of,
-    timestamp,
 )
 from logkeep_operator.reconcile.conditions import cut
 
@@ -55,8 +56,10 @@ def progress_status(progress: Progress) -> ProgressStatus:
         seconds_left=progress.seconds_left,
         executors=progress.executors,
         point=None if progress.point is None else cut(progress.point),
-        moving=tuple(MovingTopic(t.topic, t.done, t.total) for t in progress.moving[:MAX_MOVING]),
-        lagging=tuple(Lagging(p.topic, p.partition, p.at - p.start, p.end - p.start) for p in behind),
+        moving=tuple(MovingTopic(topic=t.topic, done=t.done, total=t.total) for t in progress.moving[:MAX_MOVING]),
+        lagging=tuple(
+            Lagging(topic=p.topic, partition=p.partition, done=p.at - p.start, total=p.end - p.start) for p in behind
+        ),
     )
 
 
@@ -84,7 +87,10 @@ def final_progress(progress: Progress | None, result: RunResult | None, succeede
 
 def loss_entries(result: RunResult) -> tuple[LossEntry, ...]:
     """The first entries of the loss that the result tells."""
-    return tuple(LossEntry(f.topic, f.partition, f.start, f.end, cut(f.reason)) for f in result.loss[:MAX_LISTED])
+    return tuple(
+        LossEntry(topic=f.topic, partition=f.partition, start=f.start, end=f.end, reason=cut(f.reason))
+        for f in result.loss[:MAX_LISTED]
+    )
 
 
 def verification_status(result: RunResult) -> VerificationStatus | None:
@@ -124,7 +130,7 @@ def warnings_of(result: RunResult | None) -> tuple[str, ...]:
 def emitted_status(result: RunResult) -> EmittedStatus | None:
     """Where the run has written KafkaTopics, None if it has written none."""
     facts = result.emitted
-    return None if facts is None else EmittedStatus(facts.config_map, facts.key, facts.topics)
+    return None if facts is None else EmittedStatus(config_map=facts.config_map, key=facts.key, topics=facts.topics)
 
 
 def held_topics_status(result: RunResult) -> HeldTopicsStatus | None:
@@ -132,7 +138,7 @@ def held_topics_status(result: RunResult) -> HeldTopicsStatus | None:
     held = result.held_topics
     if held is None:
         return None
-    status = HeldTopicsStatus(held.total, tuple(map(cut, held.topics[:MAX_LISTED])))
+    status = HeldTopicsStatus(topics=held.total, topic_list=tuple(map(cut, held.topics[:MAX_LISTED])))
     if held.released is None or held.released_time is None:
         return status
     return replace(
@@ -173,7 +179,7 @@ def dry_run_status(result: RunResult) -> DryRunStatus | None:
     return DryRunStatus(
         end_time=timestamp(moment_of(result.end_time)),
         refused=found.refused,
-        refusals=tuple(PlannedRefusalStatus(item.code, cut(item.message)) for item in found.refusals),
+        refusals=tuple(PlannedRefusalStatus(reason=item.code, message=cut(item.message)) for item in found.refusals),
         topics=found.topics,
         topics_created=found.topics_created,
         partitions=found.partitions,
@@ -189,7 +195,9 @@ def dry_run_status(result: RunResult) -> DryRunStatus | None:
         positions=found.positions,
         point=cut(found.point) or None,
         topic_list=tuple(_planned_topic(topic) for topic in found.topics_shown),
-        group_list=tuple(PlannedGroupStatus(cut(item.group), item.positions) for item in found.groups_shown),
+        group_list=tuple(
+            PlannedGroupStatus(group=cut(item.group), positions=item.positions) for item in found.groups_shown
+        ),
         position_list=tuple(_planned_position(item) for item in found.positions_shown),
         cluster_state=None if found.cluster_state is None else _planned_state(found.cluster_state),
         retention=None if found.retention is None else _planned_retention(found.retention),
@@ -218,7 +226,14 @@ def _planned_retention(found: PlannedRetention) -> PlannedRetentionStatus:
         bytes=found.bytes,
         topics_unchosen=found.topics_unchosen,
         topic_list=tuple(
-            PlannedRemovalStatus(item.topic, cut(item.why), item.partitions, item.segments, item.snapshots, item.bytes)
+            PlannedRemovalStatus(
+                topic=item.topic,
+                why=cut(item.why),
+                partitions=item.partitions,
+                segments=item.segments,
+                snapshots=item.snapshots,
+                bytes=item.bytes,
+            )
             for item in found.topics_shown
         ),
     )

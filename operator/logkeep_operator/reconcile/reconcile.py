@@ -10,14 +10,15 @@ before its run ended is made again: the engine continues where the archive's las
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from logkeep_engine.contract.checks import check_spec
+from logkeep_engine.contract.facts.values import timestamp
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.parsing import SpecInvalid
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, parse_backup, parse_restore
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec, parse_restore
+from logkeep_engine.contract.spec import KafkaBackupSpec, parse_backup
 from logkeep_operator.api import Condition, Phase, Resource, RunStatus, StatusOutcome
-from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile import conditions, retry
 from logkeep_operator.reconcile.asked import with_answers
 from logkeep_operator.reconcile.drill import with_told_backup

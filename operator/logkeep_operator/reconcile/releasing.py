@@ -9,13 +9,15 @@ that they were, or why not yet. A release that has failed is tried again, later 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec
+from logkeep_engine.contract.facts.values import timestamp
+from logkeep_engine.contract.model import replace
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
+from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.contract.values import parse_timestamp, so_many
 from logkeep_operator.api import Condition, Phase, Resource, RunStatus, Status, StatusOutcome
-from logkeep_operator.api.status import HeldTopicsStatus, timestamp
+from logkeep_operator.api.status import HeldTopicsStatus
 from logkeep_operator.reconcile import conditions, retry
 from logkeep_operator.reconcile.going_on import RESYNC_SECONDS, GoingOn
 from logkeep_operator.reconcile.observed import JobState, Observed

@@ -7,12 +7,12 @@ documents. Their result would be taken for that of the next Job.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 
+from logkeep_engine.contract.facts.values import timestamp
+from logkeep_engine.contract.model import replace
 from logkeep_operator.api import Resource, RunStatus, StatusOutcome
 from logkeep_operator.api.resource import ANNOTATION_RETRY, ANNOTATION_RUN, ANNOTATION_RUN_AGAIN
-from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile.observed import Observed
 from logkeep_operator.reconcile.plan import Action, DeleteConfigMap, DeleteJob
 

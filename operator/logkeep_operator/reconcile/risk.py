@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
+from logkeep_engine.contract.facts.values import timestamp
 from logkeep_engine.contract.values import human_duration, parse_timestamp, so_many
 from logkeep_operator.api import Condition, Resource, Status, StatusOutcome
 from logkeep_operator.api.archive_status import DeadlineStatus
-from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile.conditions import cut
 
 CONDITION = "RetentionRisk"
@@ -54,11 +54,16 @@ def risk_condition(resource: Resource, status: Status, now: datetime) -> Conditi
     if forecast is None:
         if retention.unknown_topics:
             return _unknown(f"The brokers do not report the limits of {so_many(retention.unknown_topics, 'topic')}.")
-        return Condition(CONDITION, "False", "NoLimit", "The cluster deletes nothing of the topics of this backup.")
+        return Condition(
+            type=CONDITION,
+            status="False",
+            reason="NoLimit",
+            message="The cluster deletes nothing of the topics of this backup.",
+        )
     reason = _reason(forecast, now)
     if reason == "KeptLongEnough":
-        return Condition(CONDITION, "False", reason, cut(_safe(status, forecast, now)))
-    return Condition(CONDITION, "True", reason, cut(_danger(status, forecast, reason)))
+        return Condition(type=CONDITION, status="False", reason=reason, message=cut(_safe(status, forecast, now)))
+    return Condition(type=CONDITION, status="True", reason=reason, message=cut(_danger(status, forecast, reason)))
 
 
 def risk_changes_after(resource: Resource, status: Status, now: datetime) -> float | None:
@@ -152,4 +157,4 @@ def _more(status: Status) -> str:
 
 
 def _unknown(message: str) -> Condition:
-    return Condition(CONDITION, "Unknown", "NotKnown", message)
+    return Condition(type=CONDITION, status="Unknown", reason="NotKnown", message=message)

@@ -18,9 +18,10 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec
+from logkeep_engine.contract.facts.values import timestamp
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
+from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_operator.api import Resource, StatusOutcome
-from logkeep_operator.api.status import timestamp
 
 _ID_LENGTH = 10
 _TRIGGER_LENGTH = 6

@@ -9,16 +9,18 @@ clock goes back. Both are times of the cron expression. A resource is late by it
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from logkeep_engine.contract.cron import CronTimes, parse_zone
+from logkeep_engine.contract.facts.values import timestamp
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.parsing import SpecInvalid
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec, parse_restore
 from logkeep_engine.contract.schedule import ScheduleSpec
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, parse_backup, parse_restore
+from logkeep_engine.contract.spec import KafkaBackupSpec, parse_backup
 from logkeep_engine.contract.values import parse_timestamp
 from logkeep_operator.api import Phase, Resource, Status
-from logkeep_operator.api.status import timestamp
 
 # A last time that is further ahead comes from a clock that was wrong. One that is less far ahead was handled just
 # before the clock was set back a little.

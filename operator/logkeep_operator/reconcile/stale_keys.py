@@ -5,12 +5,14 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from logkeep_engine.contract.cron import CronTimes, parse_zone
+from logkeep_engine.contract.facts.values import timestamp
 from logkeep_engine.contract.reconcile import ReconcileFacts
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec
+from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.contract.values import parse_timestamp
 from logkeep_operator.api import Condition, ReconcileStatus, Status
-from logkeep_operator.api.status import moment_of, timestamp
+from logkeep_operator.api.status import moment_of
 from logkeep_operator.reconcile.conditions import cut
 
 CONDITION = "StaleKeys"
@@ -52,7 +54,9 @@ def stale_keys_condition(facts: ReconcileFacts) -> Condition:
     none is."""
     message = cut(f"{facts.message}; report {facts.report}" if facts.report else facts.message)
     if facts.stale:
-        return Condition(CONDITION, "True", FOUND, message)
+        return Condition(type=CONDITION, status="True", reason=FOUND, message=message)
     if facts.outcome == _SAME:
-        return Condition(CONDITION, "False", NONE_FOUND, message)
-    return Condition(CONDITION, "Unknown", _UNKNOWN.get(facts.outcome, "NotReconciled"), message)
+        return Condition(type=CONDITION, status="False", reason=NONE_FOUND, message=message)
+    return Condition(
+        type=CONDITION, status="Unknown", reason=_UNKNOWN.get(facts.outcome, "NotReconciled"), message=message
+    )

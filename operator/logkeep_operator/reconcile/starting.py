@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.request_files import hash_of_config_map
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
+from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.contract.values import parse_timestamp
 from logkeep_operator.api import Condition, RunStatus
 from logkeep_operator.reconcile import conditions

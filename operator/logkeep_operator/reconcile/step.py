@@ -4,14 +4,15 @@ the status does not know."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import datetime
 
+from logkeep_engine.contract.facts.values import timestamp
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import RunResult, TopicCoverage
 from logkeep_engine.contract.values import parse_timestamp, so_many
 from logkeep_operator.api import Condition, HistoryEntry, Phase, ProgressStatus, RunStatus, Status, StatusOutcome
-from logkeep_operator.api.status import MAX_HISTORY, moment_of, timestamp
+from logkeep_operator.api.status import MAX_HISTORY, moment_of
 from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.archive import goes_back, with_archive
 from logkeep_operator.reconcile.bounded import bounded

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from logkeep_engine.contract.facts.values import timestamp
 from logkeep_engine.contract.run import TASK_PHASES, Progress
-from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile.observed import Documents, JobState, Observed, PodState
 from logkeep_operator.resources import ROLE_DRIVER, ROLE_EXECUTOR
 

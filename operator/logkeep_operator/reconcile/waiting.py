@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from logkeep_engine.contract.checks import state_problems, storage_problems
 from logkeep_engine.contract.parsing import SpecInvalid
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, parse_backup
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
+from logkeep_engine.contract.spec import KafkaBackupSpec, parse_backup
 from logkeep_engine.contract.storage import ArchiveSpec
 from logkeep_operator.api import Phase, Status
 from logkeep_operator.reconcile.observed import Observed

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from logkeep_engine.contract.pods import PodTemplate
-from logkeep_engine.contract.spec import SparkSpec
+from logkeep_engine.contract.running import SparkSpec
 from logkeep_operator.resources.names import LABEL_MANAGED_BY, LABEL_ROLE, MANAGED_BY, ROLE_DRIVER, ROLE_EXECUTOR
 from logkeep_operator.settings import RoleName
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from logkeep_engine.contract.endpoints import allow_endpoint, origin
 from logkeep_engine.contract.parsing import SpecInvalid
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, SparkSpec
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
+from logkeep_engine.contract.running import SparkSpec
+from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.contract.storage import StorageSpec
 from logkeep_engine.contract.wildcards import matches_any
 from logkeep_operator.resources.access import DRIVER_ACCOUNT, EXECUTOR_ACCOUNT

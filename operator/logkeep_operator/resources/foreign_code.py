@@ -16,7 +16,7 @@ from logkeep_engine.contract import spark_keys as keys
 from logkeep_engine.contract.folders import may_hold_code
 from logkeep_engine.contract.names import ENV_TASK_MEMORY
 from logkeep_engine.contract.pods import PodTemplate
-from logkeep_engine.contract.spec import SparkSpec
+from logkeep_engine.contract.running import SparkSpec
 
 Problem = tuple[str, str]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from logkeep_engine.contract.spec import HEAP_MIN_MIB, MIB, TASK_MIB
+from logkeep_engine.contract.running import HEAP_MIN_MIB, MIB, TASK_MIB
 from logkeep_engine.contract.values import parse_quantity
 
 

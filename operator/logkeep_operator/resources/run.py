@@ -12,8 +12,9 @@ from logkeep_engine.contract.driver_conf import DriverConf, driver_conf
 from logkeep_engine.contract.emitting import Emit
 from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
 from logkeep_engine.contract.request_files import ARGUMENT_HASH, ARGUMENT_RUN, hash_of_config_map
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.run import RunRequest
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec
+from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec
 from logkeep_operator.api import Resource
 from logkeep_operator.resources import memory

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from logkeep_engine.contract.names import KEY_EXECUTOR_TEMPLATE, PATH_REQUEST_DIR
-from logkeep_engine.contract.spec import SparkSpec
+from logkeep_engine.contract.running import SparkSpec
 from logkeep_operator.api import Key
 from logkeep_operator.resources import memory
 from logkeep_operator.resources.access import executor_account

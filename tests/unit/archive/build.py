@@ -22,7 +22,7 @@ from logkeep_engine.archive.reading.layouts import reader_of
 from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.archive.writing.log_writer import LogSegment, Packing
 from logkeep_engine.archive.writing.packs import TaskPacks
-from logkeep_engine.contract.spec import DEFAULT_DIGEST, Compression, DigestAlgorithm
+from logkeep_engine.contract.archive_format import DEFAULT_DIGEST, Compression, DigestAlgorithm
 from logkeep_engine.log.batch import headers_of, walk
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.consumed import LogRecord

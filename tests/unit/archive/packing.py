@@ -6,7 +6,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Partition, Receipt, RunOutcome, TopicEntry
 from logkeep_engine.archive.writing.packs import TaskPacks
-from logkeep_engine.contract.spec import Compression
+from logkeep_engine.contract.archive_format import Compression
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import Storage
 from tests.unit.archive.build import ORDERS, begin, write_segment

@@ -9,8 +9,8 @@ from logkeep_engine.backup.divergence import (
     diverged,
     uncompared_warning,
 )
+from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.names import ExitCode
-from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.kafka.survey import Answers, Ended
 from tests.unit.archive.build import ORDERS
 from tests.unit.archive.catalog.test_lineage import Replica

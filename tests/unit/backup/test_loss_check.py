@@ -11,8 +11,8 @@ from logkeep_engine.backup.losses import ArchivePieces, LossSearch, OnPieces, Wo
 from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.backup.task import PieceDone, PieceFailure
+from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.cluster import ClusterSpec
-from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.formats.base import Loss, LossKind
 from logkeep_engine.formats.losses import LOSS_FILE, dump_losses, load_losses, load_unchecked

@@ -40,7 +40,8 @@ from logkeep_engine.backup.selection import (
     select_topics,
 )
 from logkeep_engine.backup.task import CONCURRENT, CONCURRENT_LARGE, CONCURRENT_SMALL, streams_for
-from logkeep_engine.contract.spec import ConsumerGroups, FormatName, Topics
+from logkeep_engine.contract.archive_format import FormatName
+from logkeep_engine.contract.spec import ConsumerGroups, Topics
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, NoTopicMatches, StorageRefused
 from logkeep_engine.kafka.topics import PartitionInfo, TopicInfo
 from logkeep_engine.storage import open_uri

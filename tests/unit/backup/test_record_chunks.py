@@ -12,8 +12,9 @@ from logkeep_engine.backup.losses import loses_records, refuse_losses
 from logkeep_engine.backup.pieces.records import LossChecker, RecordChunkWriter
 from logkeep_engine.backup.pieces.writer import BackupSetting, PieceWriter
 from logkeep_engine.backup.plan import REASON_RETENTION, Piece
+from logkeep_engine.contract.archive_format import Compatibility, FormatName, FormatOptions
 from logkeep_engine.contract.cluster import ClusterSpec
-from logkeep_engine.contract.spec import Compatibility, FormatName, FormatOptions, parse_backup
+from logkeep_engine.contract.spec import parse_backup
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch, FormatLoss
 from logkeep_engine.formats.base import Loss, LossKind
 from logkeep_engine.formats.losses import dump_losses, load_losses, merge_losses

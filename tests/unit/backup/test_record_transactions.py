@@ -19,8 +19,8 @@ from logkeep_engine.backup.pieces.records import LossChecker, RecordChunkWriter
 from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.backup.task import PieceDone, _archive
+from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.cluster import ClusterSpec
-from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import CorruptBatch, OffsetOutOfRange, RecordsWithheld
 from logkeep_engine.kafka.client import Fetched, RawClient
 from logkeep_engine.kafka.connection import Limits, connection_from

@@ -42,8 +42,8 @@ from logkeep_engine.backup.generations import generation_warnings
 from logkeep_engine.backup.merging import merge_segments
 from logkeep_engine.backup.plan import BackupPlan
 from logkeep_engine.compaction import spreading
+from logkeep_engine.contract.archive_format import SegmentSpec
 from logkeep_engine.contract.point import PointSpec
-from logkeep_engine.contract.spec import SegmentSpec
 from logkeep_engine.errors import SpecError, StorageUnavailable
 from logkeep_engine.log import compaction
 from logkeep_engine.log.consumed import LogRecord

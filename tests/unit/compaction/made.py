@@ -10,7 +10,7 @@ from logkeep_engine.compaction.partition import (
     PartitionCompacted,
     compact_partition,
 )
-from logkeep_engine.contract.spec import DigestAlgorithm
+from logkeep_engine.contract.archive_format import DigestAlgorithm
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.storage import Storage

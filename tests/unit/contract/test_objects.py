@@ -20,7 +20,8 @@ from logkeep_engine.contract.objects import (
 )
 from logkeep_engine.contract.parsing import SpecInvalid, parse_model
 from logkeep_engine.contract.references import CaRef, S3SecretRef
-from logkeep_engine.contract.spec import parse_backup, parse_restore
+from logkeep_engine.contract.restore_spec import parse_restore
+from logkeep_engine.contract.spec import parse_backup
 from tests.unit.operator.world import backup_spec, restore_spec
 
 TRAPS = (

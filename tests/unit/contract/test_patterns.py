@@ -8,7 +8,8 @@ import pytest
 
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.patterns import MAX_STEPS, NamePatterns, Pattern, PatternInvalid, RenameRule
-from logkeep_engine.contract.spec import parse_backup, parse_restore
+from logkeep_engine.contract.restore_spec import parse_restore
+from logkeep_engine.contract.spec import parse_backup
 
 
 @pytest.mark.parametrize(

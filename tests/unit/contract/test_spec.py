@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from logkeep_engine.contract.parsing import SpecInvalid
-from logkeep_engine.contract.spec import parse_backup, parse_restore
+from logkeep_engine.contract.restore_spec import parse_restore
+from logkeep_engine.contract.spec import parse_backup
 from logkeep_engine.contract.values import parse_duration, parse_quantity
 
 

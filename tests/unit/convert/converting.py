@@ -10,7 +10,7 @@ from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry, Rece
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading.partition import open_partition
-from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.convert.loss import LossCount
 from logkeep_engine.convert.read import read_records
 from logkeep_engine.convert.run import Aborted, ConvertOptions, ConvertResult, run_convert

@@ -30,8 +30,8 @@ from logkeep_engine.archive.maintenance.removal import purge
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading import view
 from logkeep_engine.backup.plan import BackupPlan, Chunk
+from logkeep_engine.contract.archive_format import Compatibility, Compression, FormatName, FormatOptions
 from logkeep_engine.contract.point import PointSpec
-from logkeep_engine.contract.spec import Compatibility, Compression, FormatName, FormatOptions
 from logkeep_engine.convert.run import ConvertOptions, Prepare, run_convert
 from logkeep_engine.convert.source import archive_source, select
 from logkeep_engine.errors import BrokerUnavailable, SpecError

@@ -15,7 +15,7 @@ from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.archive.catalog.facts import GroupEntry, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.maintenance.verify import verify
-from logkeep_engine.contract.spec import Compatibility, DigestAlgorithm, FormatName, FormatOptions
+from logkeep_engine.contract.archive_format import Compatibility, DigestAlgorithm, FormatName, FormatOptions
 from logkeep_engine.convert.foreign import topic_id
 from logkeep_engine.convert.imported import _contents, adopt, foreign_source
 from logkeep_engine.convert.run import ConvertOptions, ConvertResult, run_convert

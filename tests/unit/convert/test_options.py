@@ -10,14 +10,8 @@ import pytest
 from logkeep_engine.cli import convert as cli_convert
 from logkeep_engine.cli import import_ as cli_import
 from logkeep_engine.cli.converting import Job, NewArchive, topic_chooser
-from logkeep_engine.contract.spec import (
-    AvroCodec,
-    BatchCompression,
-    Compatibility,
-    Compression,
-    DigestAlgorithm,
-    FormatName,
-)
+from logkeep_engine.contract.archive_format import AvroCodec, Compatibility, Compression, DigestAlgorithm, FormatName
+from logkeep_engine.contract.restore_spec import BatchCompression
 from logkeep_engine.convert.run import ConvertOptions, ConvertResult
 from logkeep_engine.convert.source import archive_source
 from logkeep_engine.errors import SpecError

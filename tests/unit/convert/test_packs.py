@@ -14,7 +14,7 @@ from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.writer import Timing
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.cli import app
-from logkeep_engine.contract.spec import Compression
+from logkeep_engine.contract.archive_format import Compression
 from logkeep_engine.spark.source import LogkeepReader, SegmentReads
 from logkeep_engine.spark.source_options import SourceOptions
 from logkeep_engine.spark.source_rows import read_rows

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.convert.lineage import Leaders
 from logkeep_engine.convert.plan import (
     ConvertChunk,

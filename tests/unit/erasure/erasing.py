@@ -18,8 +18,8 @@ from logkeep_engine.archive.reading import view
 from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.archive.writing.record_files import write_partition_indexes
 from logkeep_engine.archive.writing.record_writer import RecordSink
+from logkeep_engine.contract.archive_format import Compression, DigestAlgorithm, FormatName, FormatOptions
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.spec import Compression, DigestAlgorithm, FormatName, FormatOptions
 from logkeep_engine.erasure.run import ErasureAsked, erase
 from logkeep_engine.formats.avro import read_object
 from logkeep_engine.log.batch import walk

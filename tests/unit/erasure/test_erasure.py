@@ -34,8 +34,14 @@ from logkeep_engine.archive.maintenance.retaining import change_holds
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading import view
 from logkeep_engine.compaction.partition import compact_partition
+from logkeep_engine.contract.archive_format import (
+    Compatibility,
+    Compression,
+    DigestAlgorithm,
+    FormatName,
+    FormatOptions,
+)
 from logkeep_engine.contract.names import ERASURE
-from logkeep_engine.contract.spec import Compatibility, Compression, DigestAlgorithm, FormatName, FormatOptions
 from logkeep_engine.errors import ObjectMissing
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import AbortedTxn

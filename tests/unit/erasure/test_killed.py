@@ -16,7 +16,7 @@ from logkeep_engine.archive.maintenance.retention import RetentionLimits
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading import view
 from logkeep_engine.compaction.partition import compact_partition
-from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.erasure.run import _ErasureRun
 from logkeep_engine.storage import LocalStorage
 from tests.runners import Context

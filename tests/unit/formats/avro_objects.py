@@ -8,7 +8,7 @@ from typing import Any
 import fastavro
 from hypothesis import strategies as st
 
-from logkeep_engine.contract.spec import AvroCodec, Compatibility, FormatOptions
+from logkeep_engine.contract.archive_format import AvroCodec, Compatibility, FormatOptions
 from logkeep_engine.formats.avro import AvroEncoder, read_object
 from logkeep_engine.formats.base import LogRecord, SegmentFacts
 from logkeep_engine.log.consumed import PlainRecord

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from fastavro.write import Writer, schemaless_writer
 
-from logkeep_engine.contract.spec import AvroCodec, Compatibility, FormatOptions
+from logkeep_engine.contract.archive_format import AvroCodec, Compatibility, FormatOptions
 from logkeep_engine.errors import CorruptSegment
 from logkeep_engine.formats.avro_container import HEADER_SCHEMA, MAGIC, SYNC_BYTES
 from logkeep_engine.formats.avro_numbers import FIRST, SECOND, Headers, long, sized, varint

@@ -12,7 +12,7 @@ from fastavro.schema import to_parsing_canonical_form
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from logkeep_engine.contract.spec import AvroCodec, Compatibility, FormatOptions
+from logkeep_engine.contract.archive_format import AvroCodec, Compatibility, FormatOptions
 from logkeep_engine.errors import CorruptSegment
 from logkeep_engine.formats.avro import BLOCK_BYTES, AvroEncoder, losses, read_object
 from logkeep_engine.formats.avro_schema import LOSSLESS, PUBLISHED

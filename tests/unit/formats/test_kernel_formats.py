@@ -6,7 +6,7 @@ from itertools import chain
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from logkeep_engine.contract.spec import AvroCodec, Compatibility, FormatOptions
+from logkeep_engine.contract.archive_format import AvroCodec, Compatibility, FormatOptions
 from logkeep_engine.errors import BatchTooLarge, CorruptSegment
 from logkeep_engine.formats.avro import AvroEncoder, losses
 from logkeep_engine.formats.avro_reader import read_object

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from logkeep_engine.contract.spec import AvroCodec, Compatibility, FormatOptions
+from logkeep_engine.contract.archive_format import AvroCodec, Compatibility, FormatOptions
 from logkeep_engine.formats.avro import AvroEncoder
 from logkeep_engine.formats.avro_reader import read_object
 from logkeep_engine.formats.base import SegmentEncoder

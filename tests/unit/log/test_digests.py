@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from logkeep_kernel import RecordDigest, murmur2, partitions_of_keys, record_digests
 
-from logkeep_engine.contract.spec import FormatOptions
+from logkeep_engine.contract.archive_format import FormatOptions
 from logkeep_engine.formats.avro import AvroEncoder
 from logkeep_engine.formats.avro_reader import read_object
 from logkeep_engine.formats.records import RecordsEncoder, read_blocks

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import HeldTopics
 from logkeep_operator.api import Phase, Status
 from logkeep_operator.api.status import HeldTopicsStatus

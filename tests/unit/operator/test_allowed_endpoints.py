@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from logkeep_engine.contract.spec import parse_backup, parse_restore
+from logkeep_engine.contract.model import replace
+from logkeep_engine.contract.restore_spec import parse_restore
+from logkeep_engine.contract.spec import parse_backup
 from logkeep_operator.api import Phase, Status
 from logkeep_operator.reconcile.observed import Observed
 from logkeep_operator.reconcile.plan import Plan

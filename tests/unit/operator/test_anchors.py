@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from logkeep_engine.contract.facts.values import timestamp
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_operator.api import ArchiveStatus, Key, Phase, Resource, RunStatus, Status, StatusOutcome
-from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile import documents
 from logkeep_operator.reconcile.archive import with_archive
 from logkeep_operator.reconcile.checked import MAX_TIME
@@ -191,7 +191,7 @@ def backup(
     if written is not None:
         wrote = timestamp(START + timedelta(seconds=written))
         uri = wrote_at or spec["storage"]["uri"]
-        status = Status(archive=ArchiveStatus(archive[0], uri, epoch=archive[1], anchor=SEVEN, write_time=wrote))
+        status = Status(archive=ArchiveStatus(id=archive[0], uri=uri, epoch=archive[1], anchor=SEVEN, write_time=wrote))
     made = resource("KafkaBackup", spec, key=Key("KafkaBackup", namespace, name), uid=f"uid-of-{namespace}-{name}")
     return replace(made, status=status, body={"metadata": {"creationTimestamp": moment}})
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.contract.spec import RunPolicy
+from logkeep_engine.contract.running import RunPolicy
 from logkeep_operator.api import Phase
 from logkeep_operator.reconcile import DeleteJob, DeletePod, PodState
 from logkeep_operator.reconcile.observed import pod_state

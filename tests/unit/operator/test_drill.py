@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from logkeep_engine.contract.checks import check_spec
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.parsing import SpecInvalid
+from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import DrillFacts, RunRequest, VerificationFacts
-from logkeep_engine.contract.spec import parse_restore
 from logkeep_operator.api import ArchiveStatus, Condition, DrillStatus, Phase, Resource, Status, StatusOutcome
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.reconcile import is_at_rest, wake_after
@@ -25,7 +25,14 @@ GOOD = VerificationFacts("Verified", "all 1100 records are those of the archive"
 def drill(**fields: Any) -> World:
     """A drill of the archive of the backup `nightly`, which has succeeded."""
     world = World("KafkaRestore", restore_spec(drill={"prefix": "drill-", **fields}))
-    ready = Condition("Ready", "True", "RunSucceeded", "", "2026-11-21T07:00:00Z", 1)
+    ready = Condition(
+        type="Ready",
+        status="True",
+        reason="RunSucceeded",
+        message="",
+        last_transition_time="2026-11-21T07:00:00Z",
+        observed_generation=1,
+    )
     status = Status(last_success_time="2026-11-21T07:00:00Z", conditions=(ready,), archive=ArchiveStatus(id="a1"))
     world.backup = resource("KafkaBackup", backup_spec(), status=status)
     world.settle()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from logkeep_engine.contract.dry_run import (
     PlannedRetention,
     PlannedTopic,
 )
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import RunResult
 from logkeep_operator.api import Phase, Status, StatusOutcome
 from logkeep_operator.reconcile import is_at_rest

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import Progress
 from logkeep_operator.reconcile import DeletePod, PodState
 from logkeep_operator.reconcile.executors import DELETE_ON_TERMINATION

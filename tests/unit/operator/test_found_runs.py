@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import LossFact
 from logkeep_operator.api import Phase, Status
 from logkeep_operator.reconcile import Create, DeleteJob, JobState, is_at_rest

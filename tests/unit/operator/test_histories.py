@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from logkeep_engine.contract.dry_run import DryRunReport
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import LossFact, RunResult
 from logkeep_operator.api import Resource, Status
 from logkeep_operator.reconcile import (

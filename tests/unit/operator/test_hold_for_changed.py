@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
+from logkeep_engine.contract.facts.values import timestamp
+from logkeep_engine.contract.model import replace
 from logkeep_operator.api import Phase
-from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile import is_at_rest, wake_after_rest
 from tests.unit.operator.held_topics import (
     DAY,

@@ -17,8 +17,8 @@ from logkeep_engine.contract.archive import (
     TopicGenerations,
     TopicSnapshots,
 )
+from logkeep_engine.contract.facts.values import timestamp
 from logkeep_operator.api import ReconcileStatus, Status
-from logkeep_operator.api.status import timestamp
 from logkeep_operator.metrics import Metrics
 from tests.unit.operator.test_risk import succeeded
 from tests.unit.operator.world import START, World

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,10 +11,11 @@ import yaml
 from logkeep_engine.contract import names as contract
 from logkeep_engine.contract import pods
 from logkeep_engine.contract.checks import check_spec
-from logkeep_engine.contract.model import Model
+from logkeep_engine.contract.model import Model, replace
 from logkeep_engine.contract.pods import PodTemplate
+from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import RunRequest
-from logkeep_engine.contract.spec import parse_backup, parse_restore
+from logkeep_engine.contract.spec import parse_backup
 from logkeep_operator.resources import RunToStart, job, needs_access_objects, request_config_map
 from logkeep_operator.resources.credentials import KafkaAccess
 from logkeep_operator.resources.pod_template import merge, merged, reach_api_server

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from logkeep_engine.contract.facts.values import timestamp
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import TASK_PHASES, LossFact, TopicCoverage
 from logkeep_operator.api import Phase, Status
-from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile import (
     Create,
     DeleteConfigMap,

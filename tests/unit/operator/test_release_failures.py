@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
+from logkeep_engine.contract.facts.values import timestamp
+from logkeep_engine.contract.model import replace
 from logkeep_operator.api import Phase
-from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile import RunOrigin, is_at_rest, refused
 from logkeep_operator.reconcile.turns import Turns
 from logkeep_operator.settings import Concurrency

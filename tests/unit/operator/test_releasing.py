@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from logkeep_engine.contract.facts.values import timestamp
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import RunRequest
 from logkeep_operator.api import Status, StatusOutcome
-from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile import RunOrigin, is_at_rest, wake_after_rest
 from tests.unit.operator.held_topics import (
     DAY,
@@ -204,17 +204,18 @@ def test_the_topics_that_were_emitted_stay() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"release_time": "9999-12-31T23:59:59Z"},
-        {"release_time": "soon"},
-        {"failures": -5, "failed_time": "9999-12-31T23:59:59Z", "message": "x"},
-        {"failures": 10**9, "failed_time": "0001-01-01T00:00:00Z"},
-        {"failed_time": "yesterday", "failures": 1},
+        {"releaseTime": "9999-12-31T23:59:59Z"},
+        {"releaseTime": "soon"},
+        {"failures": -5, "failedTime": "9999-12-31T23:59:59Z", "message": "x"},
+        {"failures": 10**9, "failedTime": "0001-01-01T00:00:00Z"},
+        {"failedTime": "yesterday", "failures": 1},
     ],
 )
 def test_a_status_that_somebody_has_written_breaks_nothing(changes: dict[str, Any]) -> None:
     world = restored()
     for last in (timestamp(END), "9999-12-31T23:59:59Z"):
-        status = replace(world.status, held_topics=replace(held(world), **changes), last_success_time=last)
+        body = world.status.to_dict()
+        status = Status.from_dict({**body, "heldTopics": body["heldTopics"] | changes, "lastSuccessTime": last})
         world.resource = replace(world.resource, status=status)
         is_at_rest(world.resource, world.now)
         wake_after_rest(world.resource, world.now)

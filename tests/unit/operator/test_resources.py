@@ -10,9 +10,10 @@ import yaml
 from logkeep_engine.contract import names as contract
 from logkeep_engine.contract.checks import check_spec, executor_min_mib
 from logkeep_engine.contract.parsing import SpecInvalid
+from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.contract.spark_keys import is_for_spark
-from logkeep_engine.contract.spec import parse_backup, parse_restore
+from logkeep_engine.contract.spec import parse_backup
 from logkeep_engine.contract.storage import ArchiveSpec
 from logkeep_operator.api import Key
 from logkeep_operator.resources import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.contract.spec import parse_restore
+from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.storage import ArchiveSpec
 from logkeep_operator.api import Phase
 from logkeep_operator.resources import RunToStart

@@ -1,11 +1,11 @@
 """The status of a restore of everything says what became of ACLs, quotas and users."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import ClusterStateFacts, RunResult
 from logkeep_operator.api import Phase
 from logkeep_operator.reconcile import documents

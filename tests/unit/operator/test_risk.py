@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -18,10 +17,12 @@ from logkeep_engine.contract.archive import (
     TopicBehind,
     TopicDeadline,
 )
+from logkeep_engine.contract.facts.values import timestamp
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import LossFact, PartitionProgress, TopicCoverage, TopicProgress
 from logkeep_operator.api import HistoryEntry, Resource, Status
 from logkeep_operator.api.archive_status import ArchiveStatus, DeadlineStatus, RecoveryStatus, RetentionStatus
-from logkeep_operator.api.status import MAX_HISTORY, timestamp
+from logkeep_operator.api.status import MAX_HISTORY
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.reconcile import is_at_rest, wake_after_rest
 from logkeep_operator.reconcile.risk import risk_changes_after, risk_condition
@@ -31,22 +32,33 @@ HOUR = timedelta(hours=1)
 
 
 def status(
-    *starts: datetime, deadline: datetime | None = None, took: int = 600, unknown: int = 0, cause: str = "Time"
+    *starts: datetime, deadline: datetime | None = None, took: int = 600, unknown: int = 0, cause: Cause = Cause.TIME
 ) -> Status:
     """After runs that began at these times; the last one asked the brokers when it had ended."""
     topics = (
-        (DeadlineStatus("clicks", 3, timestamp(deadline), timestamp(starts[-1]), 93600, cause),) if deadline else ()
+        (
+            DeadlineStatus(
+                topic="clicks",
+                partition=3,
+                deadline=timestamp(deadline),
+                oldest_time=timestamp(starts[-1]),
+                window_seconds=93600,
+                cause=cause,
+            ),
+        )
+        if deadline
+        else ()
     )
     return Status(
         recovery=RecoveryStatus(),
         retention=RetentionStatus(
-            timestamp(starts[-1] + timedelta(seconds=took)),
-            timestamp(deadline) if deadline else None,
-            unknown,
-            topics,
+            check_time=timestamp(starts[-1] + timedelta(seconds=took)),
+            deadline=timestamp(deadline) if deadline else None,
+            unknown_topics=unknown,
+            topics=topics,
         ),
         history=tuple(
-            HistoryEntry(f"run-{at}", "Succeeded", start_time=timestamp(start), duration_seconds=took)
+            HistoryEntry(run_id=f"run-{at}", outcome="Succeeded", start_time=timestamp(start), duration_seconds=took)
             for at, start in reversed(list(enumerate(starts)))
         ),
     )
@@ -110,7 +122,7 @@ def test_the_message_names_topic_cause_and_times() -> None:
         "expected at 2026-11-22T08:00:00Z and to take 10m. First topic clicks partition 3: retention.ms keeps records "
         "for 1d 2h. Run more often, or keep records longer. Not known of 2 topics."
     )
-    early = status(START, deadline=START, cause="Deleted")
+    early = status(START, deadline=START, cause=Cause.DELETED)
     deleted = risk_condition(of(early), early, START)
     assert deleted is not None
     assert "archived records were deleted when they were 1d 2h old" in deleted.message

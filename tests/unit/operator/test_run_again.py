@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import VerificationFacts
 from logkeep_operator.api import Phase, Status
 from logkeep_operator.reconcile import is_at_rest

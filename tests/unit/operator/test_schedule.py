@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
 
 from logkeep_engine.contract.checks import check_spec
+from logkeep_engine.contract.facts.values import timestamp
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.spec import parse_backup
 from logkeep_operator.api import Key, Phase, Resource, Status
 from logkeep_operator.api.asked import AskedRun
 from logkeep_operator.api.fields import Fields
-from logkeep_operator.api.status import timestamp
 from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.controller import Controller
 from logkeep_operator.metrics import Metrics

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from logkeep_engine.contract.model import replace
 from logkeep_operator.api import Condition, Phase, Resource, RunStatus, Status
 from logkeep_operator.seen import News, Seen
 from tests.unit.operator.world import backup_spec, resource
 
 WRITTEN = Status(
     phase=Phase.PENDING,
-    conditions=(Condition("Ready", "False", "RunStarted", "It is on its way.", "2026-11-22T08:00:00Z", 1),),
+    conditions=(
+        Condition(
+            type="Ready",
+            status="False",
+            reason="RunStarted",
+            message="It is on its way.",
+            last_transition_time="2026-11-22T08:00:00Z",
+            observed_generation=1,
+        ),
+    ),
     run=RunStatus(id="0123456789", key="0123456789"),
 )
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
+from logkeep_engine.contract.model import replace
 from logkeep_operator.api import Phase
 from logkeep_operator.reconcile import EnsureAccess
 from tests.unit.operator.test_reconcile import started

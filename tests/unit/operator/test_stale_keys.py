@@ -1,17 +1,17 @@
 """When a run looks for stale keys, and what the status says of it."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from logkeep_engine.contract.checks import check_spec
+from logkeep_engine.contract.facts.values import timestamp
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.reconcile import ReconcileFacts
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_backup
 from logkeep_operator.api import ReconcileStatus, SpecInvalid, Status
-from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile.checked import Unreadable, read
 from logkeep_operator.reconcile.stale_keys import reconcile_status, reconciles, stale_keys_condition
 from tests.unit.operator.world import World, backup_spec

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from logkeep_engine.contract.cluster import ClusterSpec
+from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import RunRequest
-from logkeep_engine.contract.spec import parse_backup, parse_restore
+from logkeep_engine.contract.spec import parse_backup
 from logkeep_operator.reconcile import FoundKafka
 from logkeep_operator.reconcile.strimzi import kafka_access
 from logkeep_operator.reconcile.waiting import Waiting

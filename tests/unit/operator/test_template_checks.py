@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from logkeep_engine.contract.checks import check_spec
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.spec import parse_backup
 from logkeep_operator.api import Phase

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
+from logkeep_engine.contract.model import replace
 from logkeep_operator.api import Key, Phase, Status
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.reconcile import SuspendJob, job_state

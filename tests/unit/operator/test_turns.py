@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
+from logkeep_engine.contract.model import replace
 from logkeep_operator.api import Condition, Key, Phase, Status
 from logkeep_operator.reconcile import Create, JobState, Observed, PodState, SuspendJob, Turns, Waiter
 from logkeep_operator.reconcile.turns import QueuePlace, due, holds_place, place_of
@@ -120,7 +120,7 @@ JOB = JobState("job", "u", "r", created=START, started=START)
 
 
 def holds(job: JobState | None = None, *pods: PodState, reason: str = "", minutes: int = 0) -> bool:
-    status = Status(conditions=(Condition("Ready", "False", reason),)) if reason else Status()
+    status = Status(conditions=(Condition(type="Ready", status="False", reason=reason),)) if reason else Status()
     observed = Observed(
         resource("KafkaBackup", backup_spec(), status=status), {"r": job} if job is not None else {}, pods
     )

@@ -6,16 +6,16 @@ from __future__ import annotations
 import copy
 import json
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from logkeep_engine.contract.facts.values import MAX_LISTED
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import TopicCoverage
 from logkeep_operator.api import Phase
-from logkeep_operator.api.status import MAX_LISTED
 from logkeep_operator.reconcile import documents
 from logkeep_operator.resources import progress_name
 from tests.examples import scaled

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.request_files import hash_of_job
 from logkeep_engine.contract.run import PartitionProgress, Progress, RunResult
 from logkeep_operator.api import Key, Resource, Status

@@ -12,7 +12,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import RemovedSegment, RunOutcome
 from logkeep_engine.archive.maintenance.removal import purge
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
-from logkeep_engine.contract.spec import KafkaRestoreSpec, parse_restore
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec, parse_restore
 from logkeep_engine.errors import ArchiveDamaged, SegmentsRemoved, StateAltered
 from logkeep_engine.restore.model.context import RestoreContext
 from logkeep_engine.restore.model.plan import (

@@ -16,7 +16,7 @@ from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.cli import app
 from logkeep_engine.cli.emitting import kafka_topics
 from logkeep_engine.contract.emitting import StrimziVersion
-from logkeep_engine.contract.spec import KafkaRestoreSpec, parse_restore
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec, parse_restore
 from logkeep_engine.errors import SpecError
 from logkeep_engine.restore.model.selection import Choice
 from logkeep_engine.restore.topics.kafka_topics import config_map_data, kafka_topic, resource_name

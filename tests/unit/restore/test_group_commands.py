@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.contract.spec import RestoreGroups
+from logkeep_engine.contract.restore_spec import RestoreGroups
 from logkeep_engine.errors import RestoreBusy, SpecError
 from logkeep_engine.restore.claim.alive import AliveNote
 from logkeep_engine.restore.claim.takeover import FILE

@@ -11,8 +11,8 @@ import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome, TopicEntry
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.restored_topics import Partitioner
-from logkeep_engine.contract.spec import KafkaRestoreSpec
 from logkeep_engine.errors import StateAltered, TargetUnsuitable
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode

@@ -11,9 +11,10 @@ from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry, Segme
 from logkeep_engine.archive.catalog.facts import Coverage, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
+from logkeep_engine.contract.archive_format import FormatName
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec, RecordBatches, parse_restore
 from logkeep_engine.contract.restored_topics import ConfigPolicy, RestoreTopics, TopicConfigs, TopicRetention
 from logkeep_engine.contract.run import LossFact
-from logkeep_engine.contract.spec import FormatName, KafkaRestoreSpec, RecordBatches, parse_restore
 from logkeep_engine.digest import Digest
 from logkeep_engine.errors import (
     ArchiveDamaged,

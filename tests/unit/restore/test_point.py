@@ -24,8 +24,8 @@ from logkeep_engine.archive.history.compacted import first_exact
 from logkeep_engine.archive.maintenance.removal import purge
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.contract.point import PointSpec
+from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import LossFact
-from logkeep_engine.contract.spec import parse_restore
 from logkeep_engine.errors import BrokerUnavailable, SpecError
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode

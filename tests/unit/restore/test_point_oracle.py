@@ -20,7 +20,7 @@ from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange, survey, with_transactions
 from logkeep_engine.archive.reading.transactions import fold
 from logkeep_engine.archive.writing.record_writer import RecordSink
-from logkeep_engine.contract.spec import Compression, FormatOptions
+from logkeep_engine.contract.archive_format import Compression, FormatOptions
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.log.batch import HEADER_SIZE, check_crc, parse_header
 from logkeep_engine.log.compression import Codec

@@ -13,8 +13,8 @@ import pytest
 from logkeep_engine.archive.catalog.facts import Coverage, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.names import ENV_POD_NAMESPACE
+from logkeep_engine.contract.restore_spec import IfTopicExists
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.spec import IfTopicExists
 from logkeep_engine.errors import ArchiveDamaged, RestoreUnfinished, StateAltered, TargetChanged
 from logkeep_engine.restore.model.context import Planned
 from logkeep_engine.restore.model.plan import NO_TASK, PartitionPlan, RestorePlan, TopicPlan

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.contract.spec import parse_restore
+from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.restore.model.state import RestoreState
 from logkeep_engine.restore.planning.resuming import RestoreSettings, finished_before

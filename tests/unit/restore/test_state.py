@@ -11,8 +11,8 @@ import pytest
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.documents import ArchiveInfo
 from logkeep_engine.contract.names import RESTORE
+from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.spec import parse_restore
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, CredentialsMissing
 from logkeep_engine.restore.cluster_state.step import noted_before_acls
 from logkeep_engine.restore.model.state import ACLS_SENT, RESULT, RestoreState, open_state

@@ -20,7 +20,7 @@ from logkeep_engine.archive.maintenance.record_digests import (
     packed_stretches,
     unpacked_stretches,
 )
-from logkeep_engine.contract.spec import DigestAlgorithm
+from logkeep_engine.contract.archive_format import DigestAlgorithm
 from logkeep_engine.digest import Digest
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.kafka.client import RawClient

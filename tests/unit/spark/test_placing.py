@@ -11,7 +11,7 @@ import pytest
 
 from logkeep_engine import interrupt
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.spec import ExecutorSpec, SparkSpec
+from logkeep_engine.contract.running import ExecutorSpec, SparkSpec
 from logkeep_engine.errors import SpecError
 from logkeep_engine.spark import job_session as placing
 from logkeep_engine.spark.driver import _with_keys_without_effect

@@ -20,7 +20,7 @@ from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.maintenance.removal import purge, remove_expired
 from logkeep_engine.archive.maintenance.retention import RetentionLimits
-from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, ArchiveMissing, SpecError, StorageRefused
 from logkeep_engine.log.batch import Codec
 from logkeep_engine.log.codec import PlainRecord

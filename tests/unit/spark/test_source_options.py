@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.errors import SpecError
 from logkeep_engine.log.batch import MAX_OFFSET
 from logkeep_engine.spark.source_options import COLUMNS, SourceOptions, WantedRecords

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.reading.partition import first_since
 from logkeep_engine.archive.writing.record_writer import RecordSink
-from logkeep_engine.contract.spec import FormatOptions
+from logkeep_engine.contract.archive_format import FormatOptions
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log.batch import HEADER_SIZE, Codec
 from logkeep_engine.log.codec import PlainRecord

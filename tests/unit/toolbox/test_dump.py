@@ -7,7 +7,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from logkeep_engine.contract.spec import FormatOptions
+from logkeep_engine.contract.archive_format import FormatOptions
 from logkeep_engine.formats.avro import AvroEncoder
 from logkeep_engine.formats.records import RecordsEncoder
 from logkeep_engine.log.codec import PlainRecord

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.cli import app
-from logkeep_engine.contract.spec import Compression
+from logkeep_engine.contract.archive_format import Compression
 from logkeep_engine.storage import LocalStorage
 from tests.unit.archive.build import Batch
 from tests.unit.archive.packing import AUDIT, ORDERS, pack_paths, packed

@@ -10,7 +10,7 @@ from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.writing.record_writer import RecordSink
-from logkeep_engine.contract.spec import FormatName, FormatOptions
+from logkeep_engine.contract.archive_format import FormatName, FormatOptions
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.storage import open_uri
 from tests.unit.archive.build import CLUSTER, FAST, ORDERS, TIME, archive_of, chunk

@@ -33,9 +33,9 @@ from logkeep_engine.archive.catalog.signing import UNSIGNED, of_commit, signing_
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.contract.anchor import NEW
+from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.nesting import WRONG
-from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import (
     ArchiveBusy,
     ArchiveDamaged,

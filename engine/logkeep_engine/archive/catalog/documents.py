@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from logkeep_engine.archive.catalog.claim import Owner
 from logkeep_engine.contract import nesting
 from logkeep_engine.contract.anchor import is_consent
-from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.stored import Maybe, StoredDocument
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, BatchTooLarge, CorruptBatch, LogkeepError
 from logkeep_engine.log.compression import Codec, announced_zstd, decompress

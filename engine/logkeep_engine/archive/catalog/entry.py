@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from logkeep_engine.archive import names
-from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.digest import Digest
 
 if TYPE_CHECKING:

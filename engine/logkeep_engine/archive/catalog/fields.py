@@ -11,7 +11,7 @@ from itertools import accumulate, groupby
 from struct import calcsize
 
 from logkeep_engine.archive.catalog.entry import Layout
-from logkeep_engine.contract.spec import DigestAlgorithm
+from logkeep_engine.contract.archive_format import DigestAlgorithm
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 

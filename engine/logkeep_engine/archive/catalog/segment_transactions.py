@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.contract.archive_format import DigestAlgorithm
 from logkeep_engine.contract.nesting import WRONG
-from logkeep_engine.contract.spec import DigestAlgorithm
 from logkeep_engine.contract.stored import StoredDocument
 from logkeep_engine.log.batch import Headers
 from logkeep_engine.log.segment import AbortedTxn

@@ -39,7 +39,7 @@ from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
 from logkeep_engine.archive.catalog.packed import ROW_BYTES, SegmentBatch, pack_facts
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
 from logkeep_engine.archive.names import check_run_id
-from logkeep_engine.contract.spec import DigestAlgorithm
+from logkeep_engine.contract.archive_format import DigestAlgorithm
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 
 T = TypeVar("T")

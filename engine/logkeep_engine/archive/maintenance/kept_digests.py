@@ -18,8 +18,8 @@ from typing import Any
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.maintenance.record_digests import RecordTimes, SegmentDigests, StretchDigest
+from logkeep_engine.contract.archive_format import DigestAlgorithm
 from logkeep_engine.contract.nesting import WRONG
-from logkeep_engine.contract.spec import DigestAlgorithm
 from logkeep_engine.contract.stored import StoredDocument
 from logkeep_engine.digest import Digest
 from logkeep_engine.errors import ArchiveUnsigned, ObjectMissing

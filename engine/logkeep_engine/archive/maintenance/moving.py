@@ -23,7 +23,7 @@ from logkeep_engine.archive.maintenance.segment_check import check_all
 from logkeep_engine.archive.reading.partition import NeighbouringReads, fetched_epoch, open_partition
 from logkeep_engine.archive.writing.log_writer import LogSegment, Packing
 from logkeep_engine.archive.writing.packs import PACK_BYTES, TaskPacks
-from logkeep_engine.contract.spec import Compression
+from logkeep_engine.contract.archive_format import Compression
 from logkeep_engine.errors import ObjectCold
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import Storage

@@ -10,7 +10,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.digests import digest_of
 from logkeep_engine.archive.reading.damage import Damage, damage_of
 from logkeep_engine.archive.reading.partition import is_indexed, open_damaged, placed_records
-from logkeep_engine.contract.spec import DEFAULT_DIGEST
+from logkeep_engine.contract.archive_format import DEFAULT_DIGEST
 from logkeep_engine.digest import Digest, Hasher
 from logkeep_engine.errors import (
     ObjectMissing,

@@ -39,7 +39,7 @@ from logkeep_engine.archive.maintenance.points import LAST_ONLY, KeepRules
 from logkeep_engine.archive.maintenance.retention import Expired, RetentionLimits, expired
 from logkeep_engine.archive.maintenance.retention_items import object_bytes
 from logkeep_engine.archive.writing.record_files import write_partition_indexes
-from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.storage import LockedObject, Storage
 

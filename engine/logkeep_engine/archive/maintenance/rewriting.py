@@ -24,7 +24,7 @@ from logkeep_engine.archive.catalog.segment_transactions import IndexLeft, Segme
 from logkeep_engine.archive.reading.partition import fetched_epoch, is_batched, open_partition, sound
 from logkeep_engine.archive.writing.log_writer import LogSegment, SnapshotPlace, SnapshotSegment
 from logkeep_engine.archive.writing.record_writer import RewrittenObjects, entry_of
-from logkeep_engine.contract.spec import AvroCodec, Compatibility, Compression, FormatOptions
+from logkeep_engine.contract.archive_format import AvroCodec, Compatibility, Compression, FormatOptions
 from logkeep_engine.formats import records as records_format
 from logkeep_engine.formats.avro_names import SEQUENCE_WIDTH
 from logkeep_engine.formats.base import SegmentEncoder

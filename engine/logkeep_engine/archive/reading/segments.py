@@ -22,7 +22,7 @@ from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.files import read_file
 from logkeep_engine.archive.reading.log_reader import read_log
-from logkeep_engine.contract.spec import DigestAlgorithm
+from logkeep_engine.contract.archive_format import DigestAlgorithm
 from logkeep_engine.digest import Digest, Hasher
 from logkeep_engine.errors import (
     ArchiveDamaged,

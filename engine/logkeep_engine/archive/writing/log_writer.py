@@ -15,7 +15,7 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import SegmentEntry, SnapshotFiles
 from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower
 from logkeep_engine.archive.writing.packs import HeldObject, TaskPacks
-from logkeep_engine.contract.spec import DEFAULT_DIGEST, Compression, DigestAlgorithm
+from logkeep_engine.contract.archive_format import DEFAULT_DIGEST, Compression, DigestAlgorithm
 from logkeep_engine.digest import Hasher
 from logkeep_engine.log.seekable import SeekableWriter
 from logkeep_engine.log.segment import AbortedTxn, SegmentBuilder

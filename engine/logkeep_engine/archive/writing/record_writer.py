@@ -43,7 +43,7 @@ from logkeep_engine.archive.catalog.entry import (
     SegmentTimes,
 )
 from logkeep_engine.archive.digests import digest_of
-from logkeep_engine.contract.spec import DEFAULT_DIGEST, DigestAlgorithm, FormatOptions
+from logkeep_engine.contract.archive_format import DEFAULT_DIGEST, DigestAlgorithm, FormatOptions
 from logkeep_engine.digest import Digest, Hasher
 from logkeep_engine.errors import (
     ArchiveFenced,

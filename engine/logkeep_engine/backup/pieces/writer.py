@@ -15,14 +15,14 @@ from logkeep_engine.archive.catalog.facts import Coverage, Gap, Receipt
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, LeaderEpoch
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.backup.transactions import ListDisagreement, PieceTransactions
-from logkeep_engine.contract.spec import (
+from logkeep_engine.contract.archive_format import (
     DEFAULT_DIGEST,
     Compression,
     DigestAlgorithm,
     FormatName,
     FormatOptions,
-    KafkaBackupSpec,
 )
+from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.errors import CorruptBatch, LogDiverged
 from logkeep_engine.formats.base import Loss
 from logkeep_engine.kafka.connection import KafkaConnection, Limits

@@ -18,15 +18,15 @@ from logkeep_engine.cli.kubectl.waiting import follow, refuse_invalid
 from logkeep_engine.cli.options import Confirm, Debug, Output, OutputFormat, refuse, spread
 from logkeep_engine.cli.output import print_json, print_lines, say
 from logkeep_engine.contract.names import BACKUP, RESTORE
-from logkeep_engine.contract.restored_topics import TopicRetention
-from logkeep_engine.contract.spec import (
-    API_VERSION,
+from logkeep_engine.contract.restore_spec import (
     GroupRestore,
     IfTopicExists,
     RestoreOffsets,
     RestoreVerification,
     parse_restore,
 )
+from logkeep_engine.contract.restored_topics import TopicRetention
+from logkeep_engine.contract.spec import API_VERSION
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.completeness import topics_of_run
 from logkeep_engine.contract.dry_run import PlannedClusterState
 from logkeep_engine.contract.names import BACKUP
+from logkeep_engine.contract.restore_spec import OnDamagedArchive
 from logkeep_engine.contract.run import MAX_LIST, ClusterStateFacts
-from logkeep_engine.contract.spec import OnDamagedArchive
 from logkeep_engine.contract.stored import Maybe, StoredDocument
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import ArchiveDamaged, BrokerRefused, ObjectMissing, SpecError, TargetUnsuitable

@@ -12,7 +12,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.salvage import DamageSurvey
-from logkeep_engine.contract.spec import KafkaRestoreSpec
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.limits import RunLimits

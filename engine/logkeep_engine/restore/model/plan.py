@@ -15,16 +15,12 @@ from typing import Any
 
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
+from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.cluster_state import SCHEMA_TOPIC
 from logkeep_engine.contract.model import Model
+from logkeep_engine.contract.restore_spec import BatchCompression, KafkaRestoreSpec, RecordBatches
 from logkeep_engine.contract.restored_topics import Partitioner
 from logkeep_engine.contract.run import LossFact
-from logkeep_engine.contract.spec import (
-    BatchCompression,
-    FormatName,
-    KafkaRestoreSpec,
-    RecordBatches,
-)
 from logkeep_engine.contract.stored import Maybe, StoredDocument
 from logkeep_engine.errors import SpecError
 from logkeep_engine.log.compression import Codec

@@ -31,8 +31,8 @@ from logkeep_engine.archive.reading.partition import first_since, open_partition
 from logkeep_engine.archive.reading.view import ArchiveView
 from logkeep_engine.archive.reading.visible import may_be_aborted, shows
 from logkeep_engine.contract.point import PointSpec
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.run import LossFact
-from logkeep_engine.contract.spec import KafkaRestoreSpec
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import ArchiveDamaged, CorruptBatch, SpecError
 from logkeep_engine.restore.model.inexact import exact_nowhere, last_with, refuse_exact_nowhere, refuse_inexact

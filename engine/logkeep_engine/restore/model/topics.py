@@ -13,6 +13,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.row_facts import content_of
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.contract.restore_spec import RestoreOffsets
 from logkeep_engine.contract.restored_topics import (
     ConfigPolicy,
     Rename,
@@ -21,7 +22,6 @@ from logkeep_engine.contract.restored_topics import (
     TopicRetention,
     told_unused,
 )
-from logkeep_engine.contract.spec import RestoreOffsets
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import TargetUnsuitable, TopicExists
 from logkeep_engine.log.cleanup import POLICY, RETENTION_BYTES, RETENTION_MS, is_compacted, is_deleted

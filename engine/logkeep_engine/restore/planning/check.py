@@ -31,8 +31,8 @@ from logkeep_engine.archive.reading.salvage import (
     with_transactions,
 )
 from logkeep_engine.archive.reading.transactions import TransactionOutcomes, fold
+from logkeep_engine.contract.restore_spec import OnDamagedArchive
 from logkeep_engine.contract.run import LossFact
-from logkeep_engine.contract.spec import OnDamagedArchive
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.restore.model.context import RestoreContext
 from logkeep_engine.restore.model.plan import PartitionSurvey

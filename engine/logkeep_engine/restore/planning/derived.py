@@ -19,7 +19,7 @@ from logkeep_engine.archive.catalog.held_tables import deleted
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading import view
 from logkeep_engine.contract.point import PointSpec
-from logkeep_engine.contract.spec import IfTopicExists, KafkaRestoreSpec, OnDamagedArchive, RestoreOffsets
+from logkeep_engine.contract.restore_spec import IfTopicExists, KafkaRestoreSpec, OnDamagedArchive, RestoreOffsets
 from logkeep_engine.errors import ArchiveDamaged, ObjectCold, SegmentsRemoved, StateAltered
 from logkeep_engine.restore.claim.stored_plan import overtaken
 from logkeep_engine.restore.model import point as points

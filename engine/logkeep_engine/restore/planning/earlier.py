@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.spec import KafkaRestoreSpec
 from logkeep_engine.errors import BrokerRefused
 from logkeep_engine.report import told_warnings
 from logkeep_engine.restore.model.context import Planned, RestoreContext

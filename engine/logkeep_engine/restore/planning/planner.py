@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.history.compacted import with_snapshots
-from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets, RestoreVerification
+from logkeep_engine.contract.restore_spec import IfTopicExists, RestoreOffsets, RestoreVerification
 from logkeep_engine.errors import ObjectCold, SpecError, TopicGone
 from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.kafka.internal import CONSUMER_OFFSETS

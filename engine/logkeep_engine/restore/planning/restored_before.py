@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from logkeep_engine.archive.names import check_run_id, run_file
+from logkeep_engine.contract.restore_spec import IfTopicExists
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.spec import IfTopicExists
 from logkeep_engine.contract.stored import StoredDocument
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import ObjectMissing, RestoreUnfinished, TargetChanged, by_place

@@ -21,8 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.names import run_file
+from logkeep_engine.contract.restore_spec import IfTopicExists, KafkaRestoreSpec
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.spec import IfTopicExists, KafkaRestoreSpec
 from logkeep_engine.errors import ObjectMissing, StateAltered
 from logkeep_engine.restore.claim.takeover import RunClaim, refuse_taken_over
 from logkeep_engine.restore.model.context import RestoreContext

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from logkeep_engine.archive.catalog.facts import GroupEntry
-from logkeep_engine.contract.spec import GroupRestore, KafkaRestoreSpec
+from logkeep_engine.contract.restore_spec import GroupRestore, KafkaRestoreSpec
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import GroupsHaveMembers, StateAltered
 from logkeep_engine.kafka.control import ControlPlane

@@ -17,7 +17,8 @@ from enum import StrEnum
 from logkeep_engine.archive.catalog.facts import GroupEntry
 from logkeep_engine.contract.pattern_lists import told_unmatched
 from logkeep_engine.contract.patterns import NamePatterns, RenameRule
-from logkeep_engine.contract.spec import ConsumerGroups, RestoreGroups
+from logkeep_engine.contract.restore_spec import RestoreGroups
+from logkeep_engine.contract.spec import ConsumerGroups
 from logkeep_engine.errors import SpecError
 from logkeep_engine.kafka.groups import GroupPosition
 from logkeep_engine.restore.model.offset_map import FoundOffset, OffsetPlace

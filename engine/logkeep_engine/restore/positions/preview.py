@@ -16,7 +16,7 @@ from typing import Any
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import open_damaged, open_partition
 from logkeep_engine.archive.reading.salvage import DamageSurvey
-from logkeep_engine.contract.spec import RestoreGroups
+from logkeep_engine.contract.restore_spec import RestoreGroups
 from logkeep_engine.restore.model.context import Planned, RestoreContext
 from logkeep_engine.restore.model.offset_map import FoundOffset, OffsetPlace
 from logkeep_engine.restore.positions.changes import key_of

@@ -25,8 +25,8 @@ from typing import Any
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.reports import create_report
 from logkeep_engine.contract.drill import DrillSpec
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.run import MAX_LIST, DrillFacts, RunRequest, RunResult, VerificationFacts
-from logkeep_engine.contract.spec import KafkaRestoreSpec
 from logkeep_engine.errors import LogkeepError, RecordsDiffer, RecordsNotVerified
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.kafka.control import ControlPlane

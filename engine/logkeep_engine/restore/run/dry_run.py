@@ -24,8 +24,8 @@ from logkeep_engine.contract.dry_run import (
     PlannedTopic,
 )
 from logkeep_engine.contract.emitting import EmittedFacts
+from logkeep_engine.contract.restore_spec import RestoreOffsets, RestoreVerification
 from logkeep_engine.contract.restored_topics import TopicRetention
-from logkeep_engine.contract.spec import RestoreOffsets, RestoreVerification
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import BrokerRefused, LogkeepError, ObjectCold
 from logkeep_engine.kafka.client import RawClient

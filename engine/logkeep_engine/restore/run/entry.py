@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.run import RunRequest, RunResult
-from logkeep_engine.contract.spec import KafkaRestoreSpec
 from logkeep_engine.errors import SpecError
 from logkeep_engine.report import Reporter, failed
 from logkeep_engine.restore.run.drill import DrillRun

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from logkeep_engine.contract.spec import KafkaRestoreSpec, RestoreGroups
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec, RestoreGroups
 from logkeep_engine.errors import PositionsDiffer, SpecError, StateAltered, TargetChanged
 from logkeep_engine.kafka.groups import STAYS, GroupPosition
 from logkeep_engine.restore.claim.alive import refuse_alive

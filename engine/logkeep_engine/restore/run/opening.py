@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Never
 
-from logkeep_engine.contract.spec import KafkaRestoreSpec
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.report import Reporter

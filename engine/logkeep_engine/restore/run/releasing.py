@@ -17,9 +17,9 @@ from typing import Any
 
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.restored_topics import TopicRetention
 from logkeep_engine.contract.run import MAX_LIST, HeldTopics, RunRequest, RunResult
-from logkeep_engine.contract.spec import KafkaRestoreSpec
 from logkeep_engine.errors import (
     BrokerUnavailable,
     LogkeepError,

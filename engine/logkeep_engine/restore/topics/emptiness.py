@@ -16,7 +16,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range, add_range, without
 from logkeep_engine.archive.reading.view import ArchiveView
 from logkeep_engine.archive.reading.visible import shows
-from logkeep_engine.contract.spec import KafkaRestoreSpec, OnDamagedArchive
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec, OnDamagedArchive
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import BackupUnfinished, NothingToRestore
 from logkeep_engine.restore.model.plan import PartitionSurvey

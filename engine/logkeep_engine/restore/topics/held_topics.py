@@ -12,9 +12,9 @@ follows from the spec and the archive. What a topic had that was there before is
 
 from __future__ import annotations
 
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.restored_topics import TopicRetention
 from logkeep_engine.contract.run import MAX_LIST, HeldTopics, RunResult
-from logkeep_engine.contract.spec import KafkaRestoreSpec
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import (
     BrokerUnavailable,

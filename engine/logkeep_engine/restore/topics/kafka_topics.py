@@ -22,7 +22,7 @@ from logkeep_engine.contract.emitting import (
     StrimziVersion,
 )
 from logkeep_engine.contract.objects import is_name
-from logkeep_engine.contract.spec import KafkaRestoreSpec
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.values import MAX_DNS_NAME
 from logkeep_engine.errors import SpecError
 from logkeep_engine.restore.model.context import Planned, RestoreContext

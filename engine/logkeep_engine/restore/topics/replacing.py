@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from logkeep_engine.contract.spec import IfTopicExists, KafkaRestoreSpec
+from logkeep_engine.contract.restore_spec import IfTopicExists, KafkaRestoreSpec
 from logkeep_engine.errors import (
     BrokerRefused,
     BrokerUnavailable,

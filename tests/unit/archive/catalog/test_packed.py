@@ -14,7 +14,7 @@ from logkeep_engine.archive.catalog.packed import PackedSegments, SegmentBatch, 
 from logkeep_engine.archive.catalog.receipts import ReceiptCheck
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.names import MAX_EPOCH
-from logkeep_engine.contract.spec import DigestAlgorithm
+from logkeep_engine.contract.archive_format import DigestAlgorithm
 from logkeep_engine.digest import Digest
 from tests.unit.archive.build import ORDERS, changed
 from tests.unit.archive.catalog.test_state import entry

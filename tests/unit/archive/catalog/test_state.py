@@ -11,7 +11,7 @@ from logkeep_engine.archive.catalog.facts import Coverage, Gap, Receipt
 from logkeep_engine.archive.catalog.receipts import ReceiptCheck
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import add_range
-from logkeep_engine.contract.spec import DigestAlgorithm
+from logkeep_engine.contract.archive_format import DigestAlgorithm
 from logkeep_engine.digest import Digest
 from tests.unit.archive.build import ORDERS
 

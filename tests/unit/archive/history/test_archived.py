@@ -18,7 +18,7 @@ from logkeep_engine.archive.maintenance.branching import branch_off
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.contract.point import PointSpec
-from logkeep_engine.contract.spec import KafkaRestoreSpec, parse_restore
+from logkeep_engine.contract.restore_spec import KafkaRestoreSpec, parse_restore
 from logkeep_engine.restore.model import point as points
 from logkeep_engine.storage import LocalStorage, Storage
 from tests.unit.backup.compacted_topic import KEY, CompactedTopic

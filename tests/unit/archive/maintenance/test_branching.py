@@ -16,8 +16,8 @@ from logkeep_engine.archive.maintenance.removal import purge, remove_expired
 from logkeep_engine.archive.maintenance.retention import RetentionLimits
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading.partition import open_partition
+from logkeep_engine.contract.archive_format import Compression
 from logkeep_engine.contract.restored_topics import RestoreTopics
-from logkeep_engine.contract.spec import Compression
 from logkeep_engine.errors import SpecError
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.model.selection import select_topics, with_branches

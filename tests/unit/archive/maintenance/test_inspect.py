@@ -14,8 +14,8 @@ from logkeep_engine.archive.maintenance.inspect import describe
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.backup.plan import BackupPlan
 from logkeep_engine.cli import app
+from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.names import HOLD
-from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import CLUSTER, ORDERS, TIME, begin, chunk
 from tests.unit.archive.catalog.test_snapshots import snapshot

@@ -14,7 +14,7 @@ from logkeep_engine.archive.maintenance.record_check import verify_record_segmen
 from logkeep_engine.archive.maintenance.retaining import change_holds
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.writing.record_writer import RecordSink
-from logkeep_engine.contract.spec import FormatName, FormatOptions
+from logkeep_engine.contract.archive_format import FormatName, FormatOptions
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import CLUSTER, FAST, ORDERS
 from tests.unit.archive.writing.test_record_segments import BOTH, FORMATS, records

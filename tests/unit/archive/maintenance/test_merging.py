@@ -19,7 +19,7 @@ from logkeep_engine.archive.maintenance.moving import joined
 from logkeep_engine.archive.maintenance.removal import purge
 from logkeep_engine.archive.reading import view
 from logkeep_engine.backup.merging import Merged, merge_segments
-from logkeep_engine.contract.spec import Compression, SegmentSpec
+from logkeep_engine.contract.archive_format import Compression, SegmentSpec
 from logkeep_engine.errors import ArchiveDamaged, ArchiveFenced
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import LocalStorage

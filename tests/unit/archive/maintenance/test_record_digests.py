@@ -10,7 +10,7 @@ from logkeep_engine.archive.maintenance import record_digests
 from logkeep_engine.archive.maintenance.kept_digests import DigestsPlace
 from logkeep_engine.archive.maintenance.record_digests import RecordTimes, SegmentDigests, digests_of, within
 from logkeep_engine.archive.reading.partition import open_partition
-from logkeep_engine.contract.spec import DigestAlgorithm
+from logkeep_engine.contract.archive_format import DigestAlgorithm
 from logkeep_engine.digest import Digest
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log.compression import Codec

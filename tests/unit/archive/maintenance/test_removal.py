@@ -27,7 +27,7 @@ from logkeep_engine.archive.maintenance.retention_items import object_bytes
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading.view import _last_end, choose
 from logkeep_engine.archive.writing.record_files import write_partition_indexes
-from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.errors import ArchiveFenced, ClockDoubtful, LogkeepError
 from logkeep_engine.formats.records_names import RecordsName, pack_partition_index
 from logkeep_engine.log.batch import Codec

@@ -19,7 +19,7 @@ from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import open_damaged
 from logkeep_engine.archive.reading.salvage import survey
 from logkeep_engine.archive.reading.segments import first_at_or_after, read_from, read_segment
-from logkeep_engine.contract.spec import Compression, DigestAlgorithm
+from logkeep_engine.contract.archive_format import Compression, DigestAlgorithm
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, decode, encode

@@ -13,7 +13,7 @@ from logkeep_engine.archive.catalog.packed import SegmentTable, pack
 from logkeep_engine.archive.catalog.row_facts import content_of
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import first_since, open_damaged, open_partition
-from logkeep_engine.contract.spec import Compression
+from logkeep_engine.contract.archive_format import Compression
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log.batch import BatchHeader, check_crc
 from logkeep_engine.log.codec import decode_records

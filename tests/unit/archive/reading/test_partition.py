@@ -16,7 +16,7 @@ from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.partition import PartitionReader, decoded, first_since, open_damaged, open_partition
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
 from logkeep_engine.archive.writing.record_writer import RecordSink
-from logkeep_engine.contract.spec import Compression, FormatName, FormatOptions
+from logkeep_engine.contract.archive_format import Compression, FormatName, FormatOptions
 from logkeep_engine.convert.plan import ConvertChunk
 from logkeep_engine.convert.read import read_records
 from logkeep_engine.convert.write import TargetSetting, copy_segment

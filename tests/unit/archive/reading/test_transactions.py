@@ -25,8 +25,8 @@ from logkeep_engine.archive.reading.transactions import fold
 from logkeep_engine.backup.pieces.batches import ChunkWriter
 from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import Piece
+from logkeep_engine.contract.archive_format import Compression
 from logkeep_engine.contract.cluster import ClusterSpec
-from logkeep_engine.contract.spec import Compression
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.log.batch import parse_header
 from logkeep_engine.log.segment import AbortedTxn

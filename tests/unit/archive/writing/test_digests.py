@@ -21,7 +21,7 @@ from logkeep_engine.archive.digests import digest_of
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading.segments import read_segment
 from logkeep_engine.archive.writing.record_writer import RecordSink
-from logkeep_engine.contract.spec import Compression, DigestAlgorithm, FormatName, FormatOptions
+from logkeep_engine.contract.archive_format import Compression, DigestAlgorithm, FormatName, FormatOptions
 from logkeep_engine.convert.plan import ConvertChunk
 from logkeep_engine.convert.write import TargetSetting, copy_segment
 from logkeep_engine.digest import Digest, Hasher

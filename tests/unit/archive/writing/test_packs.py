@@ -18,7 +18,7 @@ from logkeep_engine.archive.reading.partition import NeighbouringReads, open_dam
 from logkeep_engine.archive.writing import packs as writing
 from logkeep_engine.archive.writing.log_writer import LogSegment, Packing
 from logkeep_engine.archive.writing.packs import HeldObject, TaskPacks
-from logkeep_engine.contract.spec import Compression, DigestAlgorithm
+from logkeep_engine.contract.archive_format import Compression, DigestAlgorithm
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log.batch import headers_of, walk
 from logkeep_engine.log.compression import Codec

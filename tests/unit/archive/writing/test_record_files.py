@@ -14,7 +14,7 @@ from logkeep_engine.archive.writing.record_files import write_consumer_offsets, 
 from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.backup.plan import BackupPlan, Chunk
 from logkeep_engine.backup.record_files import write_record_files
-from logkeep_engine.contract.spec import FormatName, FormatOptions
+from logkeep_engine.contract.archive_format import FormatName, FormatOptions
 from logkeep_engine.convert.folder import scan
 from logkeep_engine.errors import ArchiveFenced, StorageUnavailable
 from logkeep_engine.formats.records_groups import read_consumer_offsets

@@ -16,7 +16,7 @@ from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.writing.record_files import write_consumer_offsets, write_partition_indexes
 from logkeep_engine.archive.writing.record_writer import RecordSink
-from logkeep_engine.contract.spec import Compatibility, DigestAlgorithm, FormatName, FormatOptions
+from logkeep_engine.contract.archive_format import Compatibility, DigestAlgorithm, FormatName, FormatOptions
 from logkeep_engine.digest import Digest
 from logkeep_engine.errors import ArchiveDamaged, ArchiveFenced, StorageUnavailable
 from logkeep_engine.formats.base import LogRecord

@@ -51,8 +51,8 @@ from logkeep_engine.archive.maintenance.retention import Expired, RetentionLimit
 from logkeep_engine.archive.maintenance.retention_items import object_bytes
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading.incarnations import Shows, as_counted, incarnations, taken
+from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.prices import Prices
-from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.contract.values import human_bytes, human_duration
 
 PROJECTED_DAYS = (30, 365)
