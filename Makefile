@@ -18,7 +18,7 @@ python = $(if $(venv_path),$(venv_path),$(eval venv_path := $(venv))$(or $(venv_
 ARGS ?=
 
 .PHONY: help setup check test-near lint kernel-arm64 format test test-deep test-unit test-kafka test-apiserver test-e2e simulate \
-  histories ledger bench demo demo-stop docs wheel crds lock clean
+  histories ledger bench demo demo-stop docs changelog wheel crds lock clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -116,6 +116,9 @@ demo-stop:  ## take down what make demo KEEP=1 left up
 
 docs:  ## the site of the docs, into build/docs/site; the page of metrics anew
 	$(python) -m tests.cluster.docs
+
+changelog:  ## what the next release would say, by the fragments in changes/
+	$(python) -m tests.cluster.docs changelog
 
 wheel:  ## the wheel of operator, engine and kernel, into dist/
 	$(python) -m tests.cluster.wheel dist

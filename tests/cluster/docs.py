@@ -1,4 +1,7 @@
-"""The site of the docs: `make docs` calls `python -m tests.cluster.docs`. A warning of the builder is an error."""
+"""The site of the docs: `make docs` calls `python -m tests.cluster.docs`. A warning of the builder is an error.
+
+`python -m tests.cluster.docs changelog` prints what the next release would say (`make changelog`).
+"""
 
 import shutil
 import sys
@@ -10,7 +13,7 @@ from tests.cluster import system, tools
 ROOT = Path(__file__).parents[2]
 METRICS = ROOT / "docs/reference/metrics.md"
 # Pages and what they link to. They lie side by side as in the repository, so that links hold in both.
-PAGES = (":(glob)*.md", "LICENSE", "docs", "examples", "charts/logkeep/files")
+PAGES = (":(glob)*.md", "LICENSE", "changes", "docs", "examples", "charts/logkeep/files")
 
 
 def build(folder: Path, root: Path = ROOT) -> Path:
@@ -24,9 +27,18 @@ def build(folder: Path, root: Path = ROOT) -> Path:
             page.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(root / name, page)
     shutil.copy(root / "mkdocs.yml", folder)
-    environment = {"PYTHONPATH": str(tools.docs()), "NO_MKDOCS_2_WARNING": "1"}
-    system.run([sys.executable, "-m", "mkdocs", "build", "--strict"], cwd=folder, env=environment)
+    _run("mkdocs", "build", "--strict", cwd=folder)
     return folder / "site"
+
+
+def changelog(root: Path = ROOT) -> str:
+    """Return the next release's section of the changelog. Raises CommandFailed with names that are no fragments'."""
+    return _run("towncrier", "build", "--draft", cwd=root)
+
+
+def _run(module: str, *arguments: str, cwd: Path) -> str:
+    environment = {"PYTHONPATH": str(tools.docs()), "NO_MKDOCS_2_WARNING": "1"}
+    return system.run([sys.executable, "-m", module, *arguments], cwd=cwd, env=environment).stdout
 
 
 def metrics() -> str:
@@ -39,6 +51,8 @@ def metrics() -> str:
     return page + "\n".join([*rows[:2], *sorted(rows[2:])]) + "\n"
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and sys.argv[1:] == ["changelog"]:
+    print(changelog(), end="")
+elif __name__ == "__main__":
     METRICS.write_text(metrics())
     print(build(ROOT / "build/docs") / "index.html")

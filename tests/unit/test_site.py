@@ -1,11 +1,13 @@
 """The site of the docs: all links lead somewhere, and reading it fetches nothing from elsewhere."""
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+import logkeep_engine
 from tests.cluster import docs, system
 
 LOADED = re.compile(r'<(?:script|img|iframe)\b[^>]*\bsrc="?(https?:[^"\s>]+)|<link\b[^>]*\bhref="?(https?:[^"\s>]+)')
@@ -36,3 +38,20 @@ def test_a_dead_link_and_a_page_outside_the_navigation_are_refused(tmp_path: Pat
 
 def test_the_page_of_metrics_is_that_of_the_code() -> None:
     assert docs.METRICS.read_text() == docs.metrics(), "make docs writes it"
+
+
+def test_fragments_become_the_next_section_of_the_changelog(tmp_path: Path) -> None:
+    shutil.copy(docs.ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "engine/logkeep_engine").mkdir(parents=True)
+    shutil.copy(docs.ROOT / "engine/logkeep_engine/__init__.py", tmp_path / "engine/logkeep_engine")
+    shutil.copytree(docs.ROOT / "changes", tmp_path / "changes")
+    for name, text in (("fix", "B is right."), ("feature", "A is new."), ("upgrade", "Apply the CRDs.")):
+        (tmp_path / f"changes/+short.{name}.md").write_text(text)
+    said = docs.changelog(tmp_path)
+    assert re.search(rf"^## {re.escape(logkeep_engine.__version__)} \(", said, re.MULTILINE)
+    kinds = ["### Before the upgrade", "- Apply the CRDs.", "### What is new", "- A is new."]
+    kinds += ["### What is fixed", "- B is right."]
+    assert [line for line in said.splitlines() if line.startswith(("### ", "- "))][-6:] == kinds
+    (tmp_path / "changes/short.md").write_text("Which kind?")
+    with pytest.raises(system.CommandFailed, match=r"short\.md"):
+        docs.changelog(tmp_path)
