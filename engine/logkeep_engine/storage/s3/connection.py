@@ -26,16 +26,13 @@ CreateClient = Callable[[float, float], Any]
 
 
 class S3Connection:
-    """The means of one process to speak to a store: clients for small requests and for large ones, s3fs for deletions,
-    threads that send parts, and memory for them.
-    """
+    """The means of one process to speak to a store: clients for small requests and for large ones, threads that send
+    parts, and memory for them."""
 
-    def __init__(self, process: int, create: CreateClient, mount: Callable[[], Any]) -> None:
-        """`create` makes a client, `mount` the file system of s3fs; their errors are the caller's. The client for large
-        requests waits for the first of them, and s3fs for the first deletion: it takes long to import."""
+    def __init__(self, process: int, create: CreateClient) -> None:
+        """`create` makes a client; its errors are the caller's. The client for large requests waits for the first of
+        them."""
         self.process = process
-        self._mount = mount
-        self._filesystem: Any = None
         self._quick = create(5, QUICK_TIMEOUT)
         self._create = create
         self._bodies: Any = None
@@ -71,18 +68,9 @@ class S3Connection:
                 self._bodies = self._create(30, BODY_TIMEOUT)
             return self._bodies
 
-    @property
-    def filesystem(self) -> Any:
-        """The store as a file system of s3fs."""
-        with self._creating:
-            if self._filesystem is None:
-                self._filesystem = self._mount()
-            return self._filesystem
-
     def drop_idle(self) -> None:
         """Close connections that nobody uses now. If one was silent, then a firewall on the way may have forgotten
-        others too. Those of s3fs close by themselves after a few seconds.
-        """
+        others too."""
         for client in (self._quick, self._bodies):
             if client is not None:
                 client.close()
@@ -107,7 +95,10 @@ def connect(place: S3Place, environ: Mapping[str, str]) -> S3Connection:
     if place.ca_file is not None:  # without it botocore's own: AWS_CA_BUNDLE, or what is installed
         options["verify"] = place.ca_file
     config = _config(place)
-    session = _prepared(get_session(), place)
+    session = get_session()
+    session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
+    if place.identity:
+        only_identity(session)
 
     def client(connect_timeout: float, read_timeout: float) -> Any:
         made = session.create_client(
@@ -122,35 +113,11 @@ def connect(place: S3Place, environ: Mapping[str, str]) -> S3Connection:
         made.meta.events.unregister("before-call.s3", add_expect_header)  # a round trip more for each part
         return made
 
-    def filesystem() -> Any:
-        import s3fs
-
-        from logkeep_engine.storage.s3.http_session import UnredirectedSession
-
-        made = s3fs.S3FileSystem(
-            session=_prepared(s3fs.core.aiobotocore.session.AioSession(), place),
-            key=key,
-            secret=secret,
-            token=token,
-            endpoint_url=place.endpoint,
-            client_kwargs=options,
-            config_kwargs={
-                "connect_timeout": 5,
-                "read_timeout": BODY_TIMEOUT,
-                "http_session_cls": UnredirectedSession,
-                **config,
-            },
-            skip_instance_cache=True,
-            use_listings_cache=False,
-        )
-        made.retries = 1
-        return made
-
-    return S3Connection(os.getpid(), client, filesystem)
+    return S3Connection(os.getpid(), client)
 
 
 def _config(place: S3Place) -> dict[str, Any]:
-    """The settings of all clients of botocore and aiobotocore."""
+    """Return the settings of all clients."""
     config: dict[str, Any] = {
         "max_pool_connections": 64,
         # One attempt: `Requests.retry` repeats, and botocore would multiply the time until a dead endpoint is reported.
@@ -161,14 +128,6 @@ def _config(place: S3Place) -> dict[str, Any]:
     if place.endpoint is not None and place.endpoint.startswith("http:"):
         config["proxies"] = {}  # a proxy would read tokens and records; one of a pod is what its resource names
     return config
-
-
-def _prepared(session: Any, place: S3Place) -> Any:
-    """The session of botocore or aiobotocore, which reads no description twice and takes the place's keys alone."""
-    session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
-    if place.identity:
-        only_identity(session)
-    return session
 
 
 @cache

@@ -79,9 +79,8 @@ def translate(error: Exception, place: S3Place, path: str) -> LogkeepError:
     name = place.name_of(path)
     if isinstance(error, LogkeepError):
         return error
-    client_error = error if isinstance(error, ClientError) else error.__cause__  # s3fs wraps it
-    if isinstance(client_error, ClientError):
-        return _translate_answer(client_error, place, name)
+    if isinstance(error, ClientError):
+        return _translate_answer(error, place, name)
     if isinstance(error, (NoCredentialsError, PartialCredentialsError, ProfileNotFound)):
         return CredentialsMissing(
             f"{place.uri}: no credentials for {place.where}.",

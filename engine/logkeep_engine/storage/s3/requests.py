@@ -79,12 +79,6 @@ class Requests:
 
         return self.retry(ask, path)
 
-    def call_aside(self, method: str, path: str, **arguments: Any) -> Any:
-        """Send a request that a short run does not need, through s3fs."""
-        return self.retry(
-            lambda _: self.connection().filesystem.call_s3(method, Bucket=self._place.bucket, **arguments), path
-        )
-
     def call_long(self, method: str, path: str, **arguments: Any) -> Any:
         """Send a request that may give the store much to do before it answers."""
         return self.retry(

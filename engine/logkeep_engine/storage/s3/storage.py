@@ -40,9 +40,7 @@ def _s3_storage(
 
 
 class S3Storage(Storage):
-    """A prefix of a bucket, through botocore, and s3fs on it for deletions. `endpoint` and `region` as in the resource;
-    None: botocore's own.
-    """
+    """A prefix of a bucket, through botocore. `endpoint` and `region` as in the resource; None: botocore's own."""
 
     def __init__(
         self,
@@ -173,9 +171,8 @@ class S3Storage(Storage):
         """Delete objects, or versions of some; what the store answers of each that it has not deleted."""
         for start in range(0, len(objects), _DELETE_AT_ONCE):
             batch = objects[start : start + _DELETE_AT_ONCE]
-            answer = self._requests.call_aside(
-                "delete_objects", batch[0]["Key"], Delete={"Objects": batch, "Quiet": True}
-            )
+            asked = {"Objects": batch, "Quiet": True}
+            answer = self._requests.call_long("delete_objects", batch[0]["Key"], Delete=asked)
             yield from answer.get("Errors", ())
 
     def _not_deleted(self, failed: dict[str, Any]) -> StorageUnavailable | StorageRefused:
