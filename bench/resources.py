@@ -41,7 +41,7 @@ from tests.apiserver.calls import OPERATOR_GROUP, Calls
 from tests.apiserver.conftest import SYSTEM, install_crds, install_operator_account
 from tests.apiserver.operator import Operator, owner, pod_of, progress, result
 from tests.cluster.apiserver import ApiServer
-from tests.unit.operator.world import backup_spec
+from tests.unit.operator.world import backup_of_its_own
 
 GROUP = ("logkeep.dev", "v1alpha1")
 PLURAL = "kafkabackups"
@@ -104,7 +104,7 @@ class Bench:
 
     def make(self, number: int) -> None:
         body = {"apiVersion": "/".join(GROUP), "kind": "KafkaBackup", "metadata": {"name": f"b{number}"}}
-        spec = backup_spec(schedule=_daily(time.time() - 3600))
+        spec = backup_of_its_own(f"b{number}", schedule=_daily(time.time() - 3600))
         where = (*GROUP, f"team-{number % NAMESPACES}", PLURAL)
         self.objects.create_namespaced_custom_object(*where, {**body, "spec": spec})
 
