@@ -36,6 +36,20 @@ def test_a_dead_link_and_a_page_outside_the_navigation_are_refused(tmp_path: Pat
         assert said in str(refused.value)
 
 
+def test_each_decision_is_in_the_list_of_them() -> None:
+    folder = docs.ROOT / "docs/design"
+    linked = re.findall(r"\]\((0.*?\.md)\)", (folder / "README.md").read_text())
+    assert linked == sorted(path.name for path in folder.glob("0*.md"))
+
+
+def test_what_belongs_to_an_item_of_a_list_is_indented_by_four() -> None:
+    """GitHub takes two or three for it, the builder of the site ends the list."""
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=docs.ROOT, capture_output=True, text=True, check=True)
+    pages = {name: (docs.ROOT / name).read_text() for name in listed.stdout.split() if (docs.ROOT / name).is_file()}
+    prose = {name: re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL) for name, text in pages.items()}
+    assert {name: found for name, text in prose.items() if (found := re.findall(r"\n\n {1,3}(\S.*)", text))} == {}
+
+
 def test_the_page_of_metrics_is_that_of_the_code() -> None:
     assert docs.METRICS.read_text() == docs.metrics(), "make docs writes it"
 
