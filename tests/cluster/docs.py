@@ -3,6 +3,7 @@
 `python -m tests.cluster.docs changelog` prints what the next release would say (`make changelog`).
 """
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -26,6 +27,10 @@ def build(folder: Path, root: Path = ROOT) -> Path:
             page = folder / "pages" / name
             page.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(root / name, page)
+    reference = folder / "pages/docs/reference"
+    reference.mkdir(parents=True, exist_ok=True)
+    (reference / "logkeep-options.md").write_text(options("logkeep_engine.cli", "logkeep"))
+    (reference / "kubectl-logkeep-options.md").write_text(options("logkeep_engine.cli.kubectl", "kubectl logkeep"))
     shutil.copy(root / "mkdocs.yml", folder)
     _run("mkdocs", "build", "--strict", cwd=folder)
     return folder / "site"
@@ -39,6 +44,13 @@ def changelog(root: Path = ROOT) -> str:
 def _run(module: str, *arguments: str, cwd: Path) -> str:
     environment = {"PYTHONPATH": str(tools.docs()), "NO_MKDOCS_2_WARNING": "1"}
     return system.run([sys.executable, "-m", module, *arguments], cwd=cwd, env=environment).stdout
+
+
+def options(module: str, name: str) -> str:
+    """Return a page with all commands and options of a program, by what its `--help` says."""
+    page = system.run([sys.executable, "-m", "typer", module, "utils", "docs", "--name", name]).stdout
+    epilog = re.search(r"^Exit codes: .*\n", page, re.MULTILINE)
+    return page if epilog is None else page[: epilog.end()] + page[epilog.end() :].replace(epilog[0], "")
 
 
 def metrics() -> str:

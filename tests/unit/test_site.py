@@ -20,6 +20,9 @@ def test_a_page_fetches_nothing_from_elsewhere(tmp_path: Path) -> None:
     assert len(pages) > 150
     assert {path: found for path in pages if (found := LOADED.findall(path.read_text()))} == {}
     assert [path for path in site.rglob("*.css") if IMPORTED.search(path.read_text())] == []
+    options = (site / "docs/reference/logkeep-options.html").read_text()
+    assert "logkeep log index rebuild" in options
+    assert options.count("Exit codes:") == 1
 
 
 def test_a_dead_link_and_a_page_outside_the_navigation_are_refused(tmp_path: Path) -> None:
