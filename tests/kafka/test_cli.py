@@ -428,7 +428,7 @@ class TestDamage:
 @pytest.fixture(autouse=True)
 def _no_thread_left() -> Iterator[None]:
     yield
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("logkeep-heartbeat")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("logkeep-alive")]
 
 
 class TestCoverage:

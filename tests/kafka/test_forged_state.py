@@ -19,7 +19,6 @@ from logkeep_engine.report import Reporter
 from logkeep_engine.restore.model.drill_scope import DrillScope
 from logkeep_engine.restore.model.plan import spec_digest
 from logkeep_engine.restore.planning.restored_before import RestoreKey
-from logkeep_engine.restore.planning.resuming import RestoreSettings
 from logkeep_engine.restore.run.drill_topics import DrillTopics, OpenDrill
 from logkeep_engine.restore.run.entry import restore
 from logkeep_engine.restore.run.group_commands import open_groups
@@ -234,7 +233,7 @@ class TestPlans:
             plan["topics"][0]["replaces"] = topic_id(kafka, copy)
 
         self.planned(kafka, root, restore_spec(kafka, root), change)
-        settings = RestoreSettings.of(parse_restore(resume), archive_of(root), cluster_of(root))
+        settings = RestoreKey.of(parse_restore(resume), archive_of(root), cluster_of(root))
         put(root / settings.path, {"format": 1, "runId": "second"})
         with pytest.raises(TopicExists, match=rf"{copy}: to be replaced, and not named in spec\.confirm"):
             bring_back(resume, "third")
@@ -249,7 +248,7 @@ class TestPlans:
     ) -> None:
         resume = restore_spec(kafka, root, ifTopicExists="Resume")
         self.planned(kafka, root, restore_spec(kafka, root), lambda plan: plan["topics"][0].update(target=live))
-        settings = RestoreSettings.of(parse_restore(resume), archive_of(root), cluster_of(root))
+        settings = RestoreKey.of(parse_restore(resume), archive_of(root), cluster_of(root))
         put(root / settings.path, {"format": 1, "runId": "second"})
         with pytest.raises(StateAltered, match=rf"runs/second/restore-plan\.json: it restores {live}"):
             bring_back(resume, "third")

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from logkeep_engine.archive.catalog import run_note
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.errors import RestoreBusy
-from logkeep_engine.restore.claim import alive
+from logkeep_engine.restore.claim import takeover
 from logkeep_engine.storage import LocalStorage
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.process import wait_until
@@ -51,8 +52,8 @@ class Held:
 def test_a_restore_whose_driver_goes_on_is_not_resumed(
     kafka: KafkaBroker, begun: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alive, "BEAT_SECONDS", 0.1)
-    monkeypatch.setattr(alive, "WATCH_SECONDS", 240.0)  # it looks until it sees a change
+    monkeypatch.setattr(run_note, "BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(takeover, "WATCH_SECONDS", 240.0)  # it looks until it sees a change
     held, found = Held(), []
     first = threading.Thread(
         target=lambda: found.append(bring_back(restore_spec(kafka, tmp_path), runner=ThreadRunner(before=held)))
@@ -108,7 +109,7 @@ def test_a_restore_that_has_failed_or_was_cancelled_is_resumed_at_once(
     assert result.message == "The run was interrupted. Start the same run again and it continues where it stopped."
     assert json.loads((tmp_path / "runs/restore-1/alive.json").read_text())["ended"] is True
     clock = SimpleNamespace(sleep=watch, monotonic=time.monotonic)  # others may sleep
-    monkeypatch.setattr("logkeep_engine.restore.claim.alive.time", clock)
+    monkeypatch.setattr("logkeep_engine.archive.catalog.run_note.time", clock)
     assert bring_back(restore_spec(kafka, tmp_path, ifTopicExists="Resume"), "restore-2").records == 200
     assert stored == ["result.json", "alive.json"] * 3, "it says that it has ended before its result is there"
 
@@ -133,7 +134,7 @@ def test_a_restore_whose_driver_was_stopped_is_resumed_and_ends_when_it_goes_on(
         noted = tmp_path / "runs" / "restore-1" / "restore-plan.json", tmp_path / "runs" / "restore-1" / "alive.json"
         wait_until(lambda: all(path.exists() for path in noted) or driver.poll() is not None, 300, "the plan")
         os.killpg(driver.pid, signal.SIGSTOP)
-        monkeypatch.setattr(alive, "WATCH_SECONDS", 2.0)
+        monkeypatch.setattr(takeover, "WATCH_SECONDS", 2.0)
         resume = restore_spec(kafka, tmp_path, ifTopicExists="Resume")
         assert bring_back(resume, "restore-2").records == 200
         os.killpg(driver.pid, signal.SIGCONT)

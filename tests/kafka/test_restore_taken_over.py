@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from logkeep_engine.archive.catalog import run_note
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import RestoreBusy
-from logkeep_engine.restore.claim import alive, fence
+from logkeep_engine.restore.claim import fence
 from logkeep_engine.restore.claim import takeover as taking_over
 from logkeep_engine.restore.model.state import RestoreState
 from logkeep_engine.restore.planning import resuming
@@ -67,7 +68,7 @@ def test_one_of_two_that_resume_at_once_goes_on(
     kafka: KafkaBroker, unique: str, dead: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both, found = threading.Barrier(2), dict[str, Any]()
-    watch = alive.refuse_alive
+    watch = taking_over.refuse_alive
 
     def together(state: RestoreState) -> Any:
         note = watch(state)
@@ -113,11 +114,12 @@ def test_a_run_that_took_over_and_died_before_it_had_a_plan_is_taken_over_in_its
 def test_a_claim_is_dropped_if_the_driver_has_started_meanwhile(
     kafka: KafkaBroker, tmp_path: Path, dead: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watch = alive.refuse_alive
+    watch = taking_over.refuse_alive
 
     def starts_then(state: RestoreState) -> Any:
         note = watch(state)
-        alive.AliveNote(state).__enter__().__exit__(None, None, None)
+        with run_note.RunNote(state.storage, state.run_id):
+            pass
         return note
 
     with monkeypatch.context() as patched:
@@ -135,8 +137,8 @@ def test_a_driver_that_sleeps_while_its_run_is_taken_over_ends_when_it_wakes_up(
     create_topic(kafka.bootstrap, unique, 1, {"retention.ms": "123456789"})
     produce(kafka.bootstrap, unique, numbered(100))
     back_up(backup_spec(kafka, tmp_path, unique))
-    monkeypatch.setattr(alive, "BEAT_SECONDS", 1e6)
-    monkeypatch.setattr(alive, "WATCH_SECONDS", 0.0)
+    monkeypatch.setattr(run_note, "BEAT_SECONDS", 1e6)
+    monkeypatch.setattr(taking_over, "WATCH_SECONDS", 0.0)
     monkeypatch.setattr(fence, "TRUSTED_SECONDS", 0.0)
     asleep, awake, found = threading.Event(), threading.Event(), list[Any]()
 

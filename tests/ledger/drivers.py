@@ -21,12 +21,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from logkeep_engine.archive.catalog import run_note
 from logkeep_engine.archive.catalog.writer import Timing
 from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_backup
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore.claim import alive
+from logkeep_engine.restore.claim import takeover
 from tests.runners import Context, Job, Runner
 
 TASKS_AT_ONCE = 2
@@ -76,7 +77,7 @@ def _drive(kind: str, run_id: str, spec: str, log: str, answers: Connection) -> 
 
 
 def _perform(request: RunRequest) -> RunResult:
-    alive.BEAT_SECONDS, alive.WATCH_SECONDS = _TIMING.heartbeat, _TIMING.watch
+    run_note.BEAT_SECONDS, takeover.WATCH_SECONDS = _TIMING.heartbeat, _TIMING.watch
     reporter = Reporter(request.run_id)
     if request.kind == "KafkaBackup":
         from logkeep_engine.backup.run import run_backup

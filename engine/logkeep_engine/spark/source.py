@@ -123,7 +123,7 @@ class LogkeepReader(DataSourceReader):
                 hint="Leave the option out to read an archive of any format.",
             )
         state = with_snapshots(view.choose(archive).state, where_needed=True)
-        SharedNote(storage, state.commit).show()
+        SharedNote(storage, state.commit).beat()
         aborted, holds = partial(_aborted, storage, state), partial(_holds, storage)
         groups = plan(state, self._options, self._wanted, aborted, holds, shows(storage, state))
         # Spark makes one task of an empty list, which would be asked to read nothing it knows of.

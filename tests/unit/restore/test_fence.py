@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import pytest
 
+from logkeep_engine.archive.catalog import run_note
 from logkeep_engine.errors import RestoreBusy
 from logkeep_engine.kafka import positions
 from logkeep_engine.kafka.connection import KafkaConnection
@@ -18,10 +19,9 @@ from logkeep_engine.kafka.groups import GroupPosition
 from logkeep_engine.kafka.positions import FetchedPosition
 from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.kafka.user_requests import Acl, Quota
-from logkeep_engine.restore.claim import alive, fence
-from logkeep_engine.restore.claim.alive import note_of
+from logkeep_engine.restore.claim import fence, takeover
 from logkeep_engine.restore.claim.fence import ClockReading, RunFence, TaskFence
-from logkeep_engine.restore.claim.takeover import RunClaim
+from logkeep_engine.restore.claim.takeover import RunClaim, note_of
 from logkeep_engine.restore.model.state import RestoreState
 from logkeep_engine.restore.streams.filter import Outgoing
 from logkeep_engine.storage import LocalStorage
@@ -45,8 +45,8 @@ class Clocks:
 @pytest.fixture
 def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
     """They are those of a driver whose beat is not due for a long time."""
-    monkeypatch.setattr(alive, "BEAT_SECONDS", 1e6)
-    monkeypatch.setattr(alive, "WATCH_SECONDS", 0.0)
+    monkeypatch.setattr(run_note, "BEAT_SECONDS", 1e6)
+    monkeypatch.setattr(takeover, "WATCH_SECONDS", 0.0)
     return Clocks(monkeypatch)
 
 
@@ -105,7 +105,7 @@ def test_a_beat_finds_it_too(first: RestoreState, clocks: Clocks, monkeypatch: p
 
     with RunFence(first):
         take_over(first)
-    monkeypatch.setattr(alive, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(run_note, "BEAT_SECONDS", 0.01)
     with Noted(first) as own:
         assert looked.wait(60)
         with pytest.raises(RestoreBusy, match=TAKEN):

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from logkeep_engine.archive.catalog.run_note import RunNote
 from logkeep_engine.contract.restore_spec import RestoreGroups
 from logkeep_engine.errors import RestoreBusy, SpecError
-from logkeep_engine.restore.claim.alive import AliveNote
 from logkeep_engine.restore.claim.takeover import FILE
 from logkeep_engine.restore.model.state import RestoreState
 from logkeep_engine.restore.run.group_commands import RestoredGroups
@@ -22,11 +22,11 @@ def test_a_rollback_waits_for_the_end_of_the_run_and_of_the_one_in_its_place(
 ) -> None:
     state = RestoreState(LocalStorage(tmp_path.as_uri()), "first")
     if goes_on == "second":
-        AliveNote(state).write(ended=True)
+        RunNote(state.storage, state.run_id).write(ended=True)
         state.storage.put(state.file(FILE), json.dumps({"format": 1, "by": "second"}).encode())
-    note = AliveNote(state.of_run(goes_on))
+    note = RunNote(state.storage, goes_on)
     note.write(ended=False)
-    monkeypatch.setattr("logkeep_engine.restore.claim.alive.time.sleep", lambda _: note.write(ended=False))
+    monkeypatch.setattr("logkeep_engine.archive.catalog.run_note.time.sleep", lambda _: note.write(ended=False))
     context: Any = SimpleNamespace(run_id="first", state=state, cluster_id="cluster")
     run = RestoredGroups(context, begun=True)
     with pytest.raises(RestoreBusy, match=f"Run {goes_on} has begun this restore, and its driver is still running"):

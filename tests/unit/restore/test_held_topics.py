@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.run_note import RunNote
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec, parse_restore
 from logkeep_engine.contract.run import HeldTopics, RunRequest, RunResult
 from logkeep_engine.errors import ArchiveDamaged, BrokerUnavailable, Refused, RestoreBusy, SpecError, StateAltered
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore.claim.alive import AliveNote
 from logkeep_engine.restore.model.context import Planned, RestoreContext
 from logkeep_engine.restore.model.plan import PartitionPlan, RestorePlan, TopicPlan
 from logkeep_engine.restore.model.state import HELD_NOTE, RESULT, RestoreState
@@ -335,9 +335,9 @@ def test_only_a_restore_that_holds_and_has_succeeded_is_released(
         release(other)
     with pytest.raises(SpecError):
         release(replace(context, run_id="a/b", state=context.state.of_run("a/b")))
-    note = AliveNote(context.state)
+    note = RunNote(context.state.storage, context.state.run_id)
     note.write(ended=False)
-    monkeypatch.setattr("logkeep_engine.restore.claim.alive.time.sleep", lambda _: note.write(ended=False))
+    monkeypatch.setattr("logkeep_engine.archive.catalog.run_note.time.sleep", lambda _: note.write(ended=False))
     with pytest.raises(RestoreBusy):
         release(context)
     assert control.changes == []

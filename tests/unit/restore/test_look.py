@@ -14,7 +14,7 @@ from logkeep_engine.kafka.retry import Patience
 from logkeep_engine.limits import UNLIMITED
 from logkeep_engine.restore.sending.written import Mark, TargetPartition, WrittenRecords, look
 from tests.unit.log.batches import batch
-from tests.unit.restore.test_landed import ours
+from tests.unit.restore.test_written import ours
 
 CREATED = TargetPartition("orders", 0, producer_id=9, start=0, created=True, compacts=False)
 LIMITS = Limits(outage=0.3, pause=0.01, longest_pause=0.02)

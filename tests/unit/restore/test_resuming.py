@@ -9,13 +9,14 @@ import pytest
 from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.restore.model.state import RestoreState
-from logkeep_engine.restore.planning.resuming import RestoreSettings, finished_before
+from logkeep_engine.restore.planning.restored_before import RestoreKey
+from logkeep_engine.restore.planning.resuming import finished_before
 from logkeep_engine.storage import LocalStorage
 
 
-def settings(*, archive: str = "a1", cluster: str = "k1", **more: object) -> RestoreSettings:
+def settings(*, archive: str = "a1", cluster: str = "k1", **more: object) -> RestoreKey:
     spec = {"cluster": {"bootstrapServers": ["b:9092"]}, "source": {"storage": {"uri": "file:///archive"}}, **more}
-    return RestoreSettings.of(parse_restore(spec), archive, cluster)
+    return RestoreKey.of(parse_restore(spec), archive, cluster)
 
 
 def test_what_happens_to_topics_that_are_there_makes_no_difference() -> None:

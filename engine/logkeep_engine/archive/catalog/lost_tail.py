@@ -24,7 +24,7 @@ from operator import attrgetter
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.facts import NO_COMMIT, RunOutcome
-from logkeep_engine.archive.catalog.heartbeat import HEARTBEAT, Beat
+from logkeep_engine.archive.catalog.run_note import HEARTBEAT, SeenNote
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.stored import DocumentRefused, StoredDocument
 from logkeep_engine.errors import ArchiveUnsigned, ObjectMissing, ObjectTooLarge
@@ -151,12 +151,15 @@ def _worth_reading(heartbeats: dict[str, ObjectInfo], state: ArchiveState, thoro
     }
 
 
-def _read_beats(storage: Storage, archive_id: str, paths: dict[str, str]) -> dict[str, Beat]:
+def _read_beats(storage: Storage, archive_id: str, paths: dict[str, str]) -> dict[str, SeenNote]:
     """The heartbeats by run id. Those of another archive, which may have lain here before, are left out."""
 
-    def read(path: str) -> Beat | None:
+    def read(path: str) -> SeenNote | None:
         try:
-            return Beat.parse(storage.read(path, most=NOTE_BYTES))
+            found = SeenNote.parse(storage.read(path, most=NOTE_BYTES))
+            if not found.epoch:
+                raise ValueError("it names no epoch")
+            return found
         except ObjectMissing:
             return None
         except (ValueError, ObjectTooLarge) as error:
@@ -174,7 +177,7 @@ def _read_beats(storage: Storage, archive_id: str, paths: dict[str, str]) -> dic
 
 
 def _against(
-    state: ArchiveState, beats: dict[str, Beat], planned: set[str], checkpoints: list[tuple[int, int, ObjectInfo]]
+    state: ArchiveState, beats: dict[str, SeenNote], planned: set[str], checkpoints: list[tuple[int, int, ObjectInfo]]
 ) -> Iterator[LostTail]:
     for number, epoch, info in checkpoints:
         if number > state.commit:  # the checkpoint could not be read: else the state would be at its commit
@@ -186,7 +189,7 @@ def _against(
         yield LostTail(f"{names.RUNS}{run_id}/", run_id, 0, NO_COMMIT, state.commit)
 
 
-def _is_beyond(state: ArchiveState, run_id: str, beat: Beat, planned: bool) -> bool:
+def _is_beyond(state: ArchiveState, run_id: str, beat: SeenNote, planned: bool) -> bool:
     """Tells whether the run has committed what the catalog does not know. A heartbeat alone does not say so: it is
     written before the first commit, and the run may have been killed in between."""
     run = state.runs.get(run_id)

@@ -43,7 +43,6 @@ from logkeep_engine.archive.catalog.facts import (
     TopicEntry,
 )
 from logkeep_engine.archive.catalog.generations import checked
-from logkeep_engine.archive.catalog.heartbeat import HEARTBEAT, Heartbeat
 from logkeep_engine.archive.catalog.holds import Hold
 from logkeep_engine.archive.catalog.known_topics import remembered
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, LeaderEpoch, LeaderSeen
@@ -60,6 +59,7 @@ from logkeep_engine.archive.catalog.receipts import (
     read_aside,
 )
 from logkeep_engine.archive.catalog.replacements import Exchange, drafted
+from logkeep_engine.archive.catalog.run_note import HEARTBEAT, RunNote, watch
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import without_purged
@@ -139,19 +139,15 @@ def begin_run(
 
 
 def _watch(archive: Archive, run: RunEntry, timing: Timing) -> None:
-    """Watch a run: return if it shows no life, raise ArchiveBusy if it does. No other machine's clock is compared."""
+    """Watch a run: return if it shows no life, raise ArchiveBusy if it does."""
     path = names.run_file(run.run_id, HEARTBEAT)
     first = archive.read_or_none(path)
     log.warning("run %s was begun and never ended; watching for %s s whether it is alive", run.run_id, timing.watch)
-    deadline = time.monotonic() + timing.watch
-    while (left := deadline - time.monotonic()) > 0:
-        time.sleep(min(timing.poll, left))
-        if archive.read_or_none(path) != first:
-            raise ArchiveBusy(
-                f"The archive at {archive.storage.uri} is being written by run {run.run_id}, "
-                f"begun {iso(run.begin_time)}.",
-                hint="Wait until it ends, or stop it.",
-            )
+    if watch(lambda: archive.read_or_none(path), first, timing.watch, timing.poll) != first:
+        raise ArchiveBusy(
+            f"The archive at {archive.storage.uri} is being written by run {run.run_id}, begun {iso(run.begin_time)}.",
+            hint="Wait until it ends, or stop it.",
+        )
 
 
 class Writer:
@@ -186,7 +182,14 @@ class Writer:
         self._pending: Commit | None = None
         self._fenced: ArchiveFenced | None = None
         self._ended = False
-        self._heartbeat = Heartbeat(archive.storage, archive.info.archive_id, run_id, self.epoch, timing.heartbeat)
+        self._note = RunNote(
+            archive.storage,
+            run_id,
+            name=HEARTBEAT,
+            interval=timing.heartbeat,
+            archive_id=archive.info.archive_id,
+            epoch=self.epoch,
+        )
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -321,8 +324,7 @@ class Writer:
                     )
                 )
             self._checkpoint_if_due()
-        self.close()
-        self._heartbeat.beat_last()
+        self._note.end()
         return self.state.commit
 
     def give_up(self, error: BaseException, message: str, *, partial: bool = False) -> None:
@@ -404,11 +406,11 @@ class Writer:
 
     def store_time(self) -> int:
         """The time by the store's clock, in ms since the epoch: the time of an object that is written for that."""
-        return self._heartbeat.time_written()
+        return self._note.store_time()
 
     def close(self) -> None:
         """Stop the heartbeat. Safe to call twice."""
-        self._heartbeat.stop()
+        self._note.stop()
 
     def _begin(self, kind: str, taken_over: tuple[str, ...]) -> None:
         for warning in self.warnings:
@@ -416,7 +418,7 @@ class Writer:
         # The witness may be the heartbeat that this run overwrites now, if an earlier attempt of the run wrote it.
         store_record(self.archive.storage, self.run_id, self.epoch, self._lost)
         # The heartbeat beats before the commit is visible: whoever sees the commit can watch it from then on.
-        self._heartbeat.start()
+        self._note.begin()
         try:
             first = self._append(replace(self._draft(CommitKind.BEGIN), run_kind=kind, taken_over=taken_over))
             if 0 < first == self.state.signed_since:  # whoever has keys begins with none of the checkpoints before
@@ -476,7 +478,7 @@ class Writer:
         self.state.apply(commit)
         self._pending = None
         self._ended = self._ended or commit.kind is CommitKind.END
-        self._heartbeat.committed(commit.number)
+        self._note.committed(commit.number)
         self._since.count(len(data))
         return commit.number
 

@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from logkeep_engine.restore.claim.alive import AliveNote
+from logkeep_engine.archive.catalog.run_note import RunNote
 from logkeep_engine.restore.claim.takeover import fenced, taken_over_by
 from logkeep_engine.restore.model.state import RestoreState
 from logkeep_engine.restore.streams.filter import Outgoing
@@ -54,11 +54,12 @@ class ClockReading:
         return max(later.monotonic - self.monotonic, later.boot - self.boot, abs(later.day - self.day))
 
 
-class RunFence(AliveNote):
+class RunFence(RunNote):
     """The note that a run is still running, and whether it may: not once another run has taken it over."""
 
     def __init__(self, state: RestoreState) -> None:
-        super().__init__(state)
+        super().__init__(state.storage, state.run_id)
+        self._state = state
         self._lock = threading.Lock()
         self._looked: ClockReading | None = None
         self._taken_over_by: str | None = None

@@ -1,8 +1,12 @@
-"""The object that says which run continues another one: `runs/<its id>/taken-over.json` in the place of the state.
+"""Who continues a restore: the run that has begun it, or another one that has taken it over.
 
-Who resumes a run makes this object, on condition that there is none, and so one of several does. The run itself looks
-for it whenever it starts, behind its first note that it is alive (`alive`). Who has made the object looks at that note
-once more. So whichever of the two comes later sees the other one.
+A run shows with its note that it is still running (`archive.catalog.run_note`), in the place of its state. Who would
+continue the run watches this note first.
+
+Who takes a run over makes `runs/<its id>/taken-over.json`, on condition that there is none, and so one of several does.
+The run itself looks for this object whenever it starts, after the first beat of its note. Who has made the object looks
+at that note once more. So whichever of the two comes later sees the other one. The object is not part of the note: the
+run overwrites that, and not every store overwrites on condition.
 
 A driver that has slept meanwhile, and the tasks of a run, look for it while they run (`fence`).
 
@@ -12,16 +16,20 @@ last of them. If that one has died before it had a plan, the plan of an earlier 
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
-from typing import Any
 
+from logkeep_engine.archive.catalog.run_note import SeenNote, watch
 from logkeep_engine.contract.stored import StoredDocument
-from logkeep_engine.errors import ArchiveDamaged, ObjectExists, ObjectMissing, RestoreBusy
-from logkeep_engine.restore.claim.alive import busy, note_of, refuse_alive
+from logkeep_engine.errors import ArchiveDamaged, ObjectExists, ObjectMissing, ObjectTooLarge, RestoreBusy
 from logkeep_engine.restore.model.state import RestoreState
 from logkeep_engine.storage import NOTE_BYTES
 from logkeep_engine.stored import reading
 
+log = logging.getLogger(__name__)
+
+WATCH_SECONDS = 40.0
+"""Four beats of the note of a run."""
 FILE = "taken-over.json"
 CLAIM = StoredDocument("claim of a run", 1, {"by": str}, most=NOTE_BYTES)
 _ALTERED = "The object was altered. Find out which run continues this restore. If none does, delete the object."
@@ -35,7 +43,7 @@ class RunClaim:
     taker: RestoreState
     last: RestoreState
     planned: RestoreState
-    _seen: dict[str, Any] | None = field(default=None, init=False)
+    _seen: SeenNote | None = field(default=None, init=False)
 
     @classmethod
     def after(cls, begun: RestoreState, taker: RestoreState) -> RunClaim:
@@ -84,6 +92,39 @@ class RunClaim:
 
     def _drop(self) -> None:
         self.last.storage.delete([self.last.file(FILE)])
+
+
+def refuse_alive(state: RestoreState) -> SeenNote | None:
+    """The note of a run whose driver is no longer running. If it has not said that it has ended, it is watched.
+
+    Raises RestoreBusy if it is still running.
+    """
+    first = note_of(state)
+    if first is None or first.ended:
+        return first
+    log.info(
+        "run %s has not ended: watching for %.0f s whether its driver is still running", state.run_id, WATCH_SECONDS
+    )
+    now = watch(lambda: note_of(state), first, WATCH_SECONDS)
+    if now is not None and now != first and not now.ended:
+        raise busy(state)
+    return now
+
+
+def busy(state: RestoreState) -> RestoreBusy:
+    """The error about a run whose driver is still running."""
+    return RestoreBusy(
+        f"Run {state.run_id} has begun this restore, and its driver is still running; nothing was written.",
+        hint="Wait for its end, or stop it: delete or suspend its KafkaRestore, or interrupt its command.",
+    )
+
+
+def note_of(state: RestoreState) -> SeenNote | None:
+    """The note of a run; None if it has none, or what stands there is no note: no driver rests on it."""
+    try:
+        return SeenNote.read(state.storage, state.run_id)
+    except (ObjectMissing, ObjectTooLarge, ValueError):
+        return None
 
 
 def refuse_taken_over(state: RestoreState) -> None:

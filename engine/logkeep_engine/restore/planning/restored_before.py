@@ -18,14 +18,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from logkeep_engine.archive.names import check_run_id, run_file
-from logkeep_engine.contract.restore_spec import IfTopicExists
+from logkeep_engine.contract.restore_spec import IfTopicExists, KafkaRestoreSpec
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.stored import StoredDocument
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import ObjectMissing, RestoreUnfinished, TargetChanged, by_place
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.restore.model.context import Planned
-from logkeep_engine.restore.model.plan import NO_TASK, RestorePlan
+from logkeep_engine.restore.model.plan import NO_TASK, RestorePlan, spec_digest
 from logkeep_engine.restore.model.state import RestoreState
 from logkeep_engine.restore.sending.evidence import lacking
 from logkeep_engine.storage import NOTE_BYTES
@@ -37,19 +37,30 @@ FILE = "restore.json"
 
 @dataclass(frozen=True)
 class RestoreKey:
-    """A restore that is asked for. `name` is the resource's, with the value for which it is asked to run again."""
+    """The key by which the run of a restore is found: what is restored, from which archive, to which cluster.
 
-    name: str
+    `name` is the resource's, with the value for which it is asked to run again. None: whatever resource asks for it,
+    and whatever it does with topics that are there.
+    """
+
+    name: str | None
     spec_digest: str
     archive_id: str
     cluster_id: str
 
+    @classmethod
+    def of(cls, spec: KafkaRestoreSpec, archive_id: str, cluster_id: str, name: str | None = None) -> RestoreKey:
+        """Make the key of a restore that the resource `name` asks for, or of one that anybody has begun."""
+        if name is None:
+            spec = spec.model_copy(update={"if_topic_exists": IfTopicExists.FAIL, "confirm": ()})
+        return cls(name, spec_digest(spec), archive_id, cluster_id)
+
     @property
     def path(self) -> str:
         """The object that names the run of this restore."""
-        parts = (self.name, self.spec_digest, self.archive_id, self.cluster_id)
-        digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-        return run_file(f"of-{digest[:32]}", FILE)
+        named = () if self.name is None else (self.name,)
+        digest = hashlib.sha256("\0".join((*named, self.spec_digest, self.archive_id, self.cluster_id)).encode())
+        return run_file(f"{'begun' if self.name is None else 'of'}-{digest.hexdigest()[:32]}", FILE)
 
 
 def begin(asked: RestoreKey, state: RestoreState, if_topic_exists: IfTopicExists) -> RunResult | None:

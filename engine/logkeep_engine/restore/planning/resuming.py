@@ -16,59 +16,35 @@ it (`claim.takeover`).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from logkeep_engine.archive.names import run_file
-from logkeep_engine.contract.restore_spec import IfTopicExists, KafkaRestoreSpec
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import ObjectMissing, StateAltered
 from logkeep_engine.restore.claim.takeover import RunClaim, refuse_taken_over
 from logkeep_engine.restore.model.context import RestoreContext
-from logkeep_engine.restore.model.plan import RestorePlan, spec_digest
+from logkeep_engine.restore.model.plan import RestorePlan
 from logkeep_engine.restore.model.state import ACLS_SENT, ALL_BUT_USERS, ALTERED, COUNTED, HELD_NOTE, PLAN, RestoreState
-from logkeep_engine.restore.planning.restored_before import FILE, RUN_NOTE, noted_run
+from logkeep_engine.restore.planning.restored_before import RUN_NOTE, RestoreKey, noted_run
 from logkeep_engine.restore.positions.changes import copy_changes
-
-
-@dataclass(frozen=True)
-class RestoreSettings:
-    """The facts by which a run that was begun is found. `digest` is over the fields that decide what is restored."""
-
-    digest: str
-    archive_id: str
-    cluster_id: str
-
-    @classmethod
-    def of(cls, spec: KafkaRestoreSpec, archive_id: str, cluster_id: str) -> RestoreSettings:
-        """Those of a restore, whatever happens to topics that are there."""
-        plain = spec.model_copy(update={"if_topic_exists": IfTopicExists.FAIL, "confirm": ()})
-        return cls(spec_digest(plain), archive_id, cluster_id)
-
-    @property
-    def path(self) -> str:
-        """The object that names the newest run with these settings."""
-        digest = hashlib.sha256("\0".join((self.digest, self.archive_id, self.cluster_id)).encode()).hexdigest()
-        return run_file(f"begun-{digest[:32]}", FILE)
 
 
 def note_begun(context: RestoreContext) -> None:
     """Note that the run has a plan, before it writes anything to Kafka. Raises RestoreBusy if another one has taken
     it over."""
     refuse_taken_over(context.state)
-    context.state.storage.put(settings_of(context).path, RUN_NOTE.dumps({"runId": context.run_id}))
+    context.state.storage.put(begun_key(context).path, RUN_NOTE.dumps({"runId": context.run_id}))
 
 
-def settings_of(context: RestoreContext) -> RestoreSettings:
-    """The settings of a run."""
-    return RestoreSettings.of(context.spec, context.archive.info.archive_id, context.cluster_id)
+def begun_key(context: RestoreContext) -> RestoreKey:
+    """Return the key by which a run is found that another resource has begun."""
+    return RestoreKey.of(context.spec, context.archive.info.archive_id, context.cluster_id)
 
 
-def finished_before(settings: RestoreSettings, state: RestoreState) -> RunResult | None:
+def finished_before(begun: RestoreKey, state: RestoreState) -> RunResult | None:
     """The result of the run that would be resumed, if it has succeeded: the last one that has taken over the noted
     one. Raises ArchiveDamaged."""
-    known = noted_run(settings.path, state)
+    known = noted_run(begun.path, state)
     return None if known in (None, state.run_id) else RunClaim.after(state.of_run(str(known)), state).last.success()
 
 
@@ -80,7 +56,7 @@ def begun_run(context: RestoreContext) -> RestoreState | None:
 
 
 def _noted(context: RestoreContext) -> RestoreState | None:
-    known = noted_run(settings_of(context).path, context.state)
+    known = noted_run(begun_key(context).path, context.state)
     return None if known in (None, context.state.run_id) else context.state.of_run(str(known))
 
 

@@ -23,6 +23,7 @@ from dataclasses import replace
 from typing import Any
 
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.run_note import RunNote
 from logkeep_engine.archive.reports import create_report
 from logkeep_engine.contract.drill import DrillSpec
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
@@ -31,7 +32,6 @@ from logkeep_engine.errors import LogkeepError, RecordsDiffer, RecordsNotVerifie
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.report import Reporter, told_warnings
-from logkeep_engine.restore.claim.alive import AliveNote
 from logkeep_engine.restore.model.context import Planned, RestoreContext
 from logkeep_engine.restore.model.drill_cycle import DrillCycle
 from logkeep_engine.restore.model.drill_scope import TOKEN_DIGITS, DrillScope
@@ -105,7 +105,7 @@ class DrillRun(RestoreRun):
                 expect=self._expect,
                 drill=scope,
             )
-            with AliveNote(state) as note:
+            with RunNote(state.storage, state.run_id) as note:
                 done = self._perform_drill(context, super().result(), note)
             self._done = replace(done, warnings=told_warnings([*told, *done.warnings]))
 
@@ -114,9 +114,9 @@ class DrillRun(RestoreRun):
         found = super().result()
         return found if found.drill is not None else replace(found, drill=self._measured)
 
-    def _perform_drill(self, context: RestoreContext, begun: RunResult, note: AliveNote) -> RunResult:
+    def _perform_drill(self, context: RestoreContext, begun: RunResult, note: RunNote) -> RunResult:
         planned = RestorePlanner(context).load_or_make()
-        note.reads(planned.plan.known_commit)
+        note.knows(planned.plan.known_commit)
         assert context.drill is not None
         topics = DrillTopics(
             context.state.storage,

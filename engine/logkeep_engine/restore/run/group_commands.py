@@ -18,9 +18,8 @@ from typing import Any
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec, RestoreGroups
 from logkeep_engine.errors import PositionsDiffer, SpecError, StateAltered, TargetChanged
 from logkeep_engine.kafka.groups import STAYS, GroupPosition
-from logkeep_engine.restore.claim.alive import refuse_alive
 from logkeep_engine.restore.claim.stored_plan import refuse_unknown, unknown_run
-from logkeep_engine.restore.claim.takeover import RunClaim
+from logkeep_engine.restore.claim.takeover import RunClaim, refuse_alive
 from logkeep_engine.restore.model.context import Planned, RestoreContext
 from logkeep_engine.restore.model.selection import shown
 from logkeep_engine.restore.model.state import RESULT, counted_ids

@@ -34,9 +34,8 @@ from logkeep_engine.log.cleanup import (
     least_kept,
 )
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore.claim.alive import refuse_alive
 from logkeep_engine.restore.claim.stored_plan import refuse_unknown
-from logkeep_engine.restore.claim.takeover import RunClaim
+from logkeep_engine.restore.claim.takeover import RunClaim, refuse_alive
 from logkeep_engine.restore.model.context import Planned, RestoreContext
 from logkeep_engine.restore.model.selection import shown
 from logkeep_engine.restore.model.state import HELD_NOTE, RESULT, counted_ids

@@ -42,6 +42,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.run_note import RunNote
 from logkeep_engine.contract.dry_run import DRY_RUN, DryRunReport
 from logkeep_engine.contract.names import COMMAND_LINE, ExitCode
 from logkeep_engine.contract.restore_spec import IfTopicExists, KafkaRestoreSpec, RestoreVerification
@@ -52,18 +53,16 @@ from logkeep_engine.frame import DriverRun
 from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.report import Reporter, told_warnings
-from logkeep_engine.restore.claim.alive import AliveNote
 from logkeep_engine.restore.claim.fence import RunFence
 from logkeep_engine.restore.cluster_state.step import restore_cluster_state
 from logkeep_engine.restore.model.context import Planned, RestoreContext
-from logkeep_engine.restore.model.plan import spec_digest
 from logkeep_engine.restore.model.point_preview import tell
 from logkeep_engine.restore.model.refusals import Refusals
 from logkeep_engine.restore.model.state import RESULT, RestoreState, archive_place, archive_to_restore, open_state
 from logkeep_engine.restore.planning import restored_before as remembered
 from logkeep_engine.restore.planning.earlier import borne_out, of_earlier, of_now
 from logkeep_engine.restore.planning.planner import RestorePlanner
-from logkeep_engine.restore.planning.resuming import finished_before, note_begun, settings_of
+from logkeep_engine.restore.planning.resuming import begun_key, finished_before, note_begun
 from logkeep_engine.restore.positions.groups import move_groups
 from logkeep_engine.restore.run.dry_run import find_out, with_refusals
 from logkeep_engine.restore.run.run_facts import facts_of_run, note_restored, restored_before, told_of_records
@@ -173,7 +172,7 @@ class RestoreRun(DriverRun):
             if self._earlier is not None and self._is_enough(self._earlier):
                 log.info("run %s has succeeded before: nothing to do", self._earlier.earlier_run or self._run_id)
             elif self._earlier is not None:
-                with AliveNote(state):  # its verification reads the archive
+                with RunNote(state.storage, state.run_id):  # its verification reads the archive
                     self._complete_earlier(context, self._earlier)
             else:
                 self._control = control
@@ -273,7 +272,7 @@ class RestoreRun(DriverRun):
         if not planned.fresh:  # an earlier start may have written
             context.control.note_change()
         if self._fence is not None:
-            self._fence.reads(planned.plan.known_commit)
+            self._fence.knows(planned.plan.known_commit)
         note_begun(context)
         tell(context, planned)
         # What is noted of earlier starts counts only where there was one: this driver has not made the plan.
@@ -407,11 +406,11 @@ class RestoreRun(DriverRun):
         """The result of the run that would be resumed, if it has succeeded."""
         if self._spec.if_topic_exists is not IfTopicExists.RESUME:
             return None
-        return finished_before(settings_of(context), context.state)
+        return finished_before(begun_key(context), context.state)
 
     def _asked(self, context: RestoreContext) -> remembered.RestoreKey:
         archive_id = context.archive.info.archive_id
-        return remembered.RestoreKey(self._remembered_as or "", spec_digest(self._spec), archive_id, context.cluster_id)
+        return remembered.RestoreKey.of(self._spec, archive_id, context.cluster_id, self._remembered_as or "")
 
 
 def note_failure(state: RestoreState, result: RunResult) -> None:

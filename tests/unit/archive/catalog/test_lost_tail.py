@@ -144,7 +144,7 @@ def test_a_damaged_checkpoint_behind_the_last_commit_is_stepped_over(storage: St
 def test_a_run_that_was_killed_before_its_first_commit_has_lost_nothing(storage: Storage) -> None:
     archive = archive_of(storage, chunk(storage, 0, 100))
     beat = json.loads(storage.read(names.run_file("run-1", "heartbeat.json")))
-    killed = {**beat, "runId": "killed", "epoch": 2, "beat": 1, "commit": -1}
+    killed = {**beat, "epoch": 2, "beat": 1, "commit": None}
     storage.put(names.run_file("killed", "heartbeat.json"), json.dumps(killed).encode())
     assert verify(archive).whole
     assert warnings(archive) == ""
@@ -160,7 +160,7 @@ def test_a_run_that_begins_while_the_archive_is_looked_at_is_no_lost_tail(storag
 def test_what_is_no_heartbeat_is_left_out(storage: Storage, caplog: pytest.LogCaptureFixture) -> None:
     archive = two_runs(storage)
     beat = json.loads(storage.read(names.run_file("two", "heartbeat.json")))
-    odd = [{**beat, **other} for other in ({"epoch": 99999999999}, {"commit": -2}, {"commit": None}, {"format": 2})]
+    odd = [{**beat, **other} for other in ({"epoch": 99999999999}, {"commit": -2}, {"epoch": None}, {"format": 2})]
     odd += [{**beat, "later": 1}, {key: value for key, value in beat.items() if key != "commit"}]
     for number, data in enumerate((b"", b"[]", *(json.dumps(one).encode() for one in odd))):
         storage.put(names.run_file(f"odd-{number}", "heartbeat.json"), data)

@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog import cluster_state, signed_documents
+from logkeep_engine.archive.catalog import cluster_state, run_note, signed_documents
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.claim import ArchiveClaim
 from logkeep_engine.archive.catalog.facts import RunOutcome
@@ -21,7 +21,6 @@ from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.catalog.lost_tail import store_record
 from logkeep_engine.archive.catalog.signed_documents import SigningStorage, is_document, opened
 from logkeep_engine.archive.catalog.signing import NO_KEYS, SigningKeys
-from logkeep_engine.archive.maintenance import leases
 from logkeep_engine.archive.maintenance.increments import VerifyCycle
 from logkeep_engine.archive.maintenance.retaining import change_holds
 from logkeep_engine.archive.maintenance.verify import verify
@@ -171,7 +170,7 @@ def test_who_has_only_public_keys_refuses_what_decides_for_all(storage: Storage,
 
 
 def test_what_is_a_document(storage: Storage) -> None:
-    assert {leases.ALIVE, cluster_state.CLUSTER_STATE, AUDIT_FILE} == signed_documents.NOT_SIGNED
+    assert {run_note.ALIVE, cluster_state.CLUSTER_STATE, AUDIT_FILE} == signed_documents.NOT_SIGNED
     for path in (
         "archive.json", "verified.json", "digests/a/b/0.json", "runs/of-1/restore.json", "runs/r/offset-maps/t/0.json",
         "runs/r/offset-maps/original/0.json", "runs/r/divided/t/0.json", "runs/open-drills/r.t.json",

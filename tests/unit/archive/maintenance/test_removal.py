@@ -15,12 +15,12 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Partition, Receipt, RemovedSegment, RunOutcome
 from logkeep_engine.archive.catalog.policies import CheckpointPolicy
+from logkeep_engine.archive.catalog.run_note import RunNote
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import Unpurged
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.archive.maintenance import removal
 from logkeep_engine.archive.maintenance.inspect import describe
-from logkeep_engine.archive.maintenance.leases import ReadingNote
 from logkeep_engine.archive.maintenance.removal import Purged, Removed, purge, remove_expired
 from logkeep_engine.archive.maintenance.retention import RetentionLimits
 from logkeep_engine.archive.maintenance.retention_items import object_bytes
@@ -270,10 +270,10 @@ def test_a_clock_that_was_wrong_by_a_year_when_a_segment_was_removed_shortens_no
 
 def test_objects_stay_as_long_as_a_run_reads_that_has_begun_before_their_removal(storage: Storage) -> None:
     archive = filled(storage)
-    with ReadingNote(storage, "restore-1") as old, ReadingNote(storage, "restore-2") as young:
-        old.reads(archive.load().commit)
+    with RunNote(storage, "restore-1") as old, RunNote(storage, "restore-2") as young:
+        old.knows(archive.load().commit)
         removing(storage, "one", 0)
-        young.reads(archive.load().commit)
+        young.knows(archive.load().commit)
         removing(storage, "two", 20)
         found = purging(storage, "three", 0)
         assert (found.segments, found.waiting, found.readers) == (0, 2, ("restore-1", "restore-2"))

@@ -16,10 +16,10 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
+from logkeep_engine.archive.catalog.run_note import RunNote
 from logkeep_engine.archive.catalog.snapshots import SnapshotEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer
-from logkeep_engine.archive.maintenance.leases import ReadingNote
 from logkeep_engine.archive.maintenance.points import KeepRules, kept_points
 from logkeep_engine.archive.maintenance.retaining import RetentionRules, retain, run_retention
 from logkeep_engine.archive.maintenance.retention import RetentionLimits
@@ -95,7 +95,7 @@ class World:
         self.driver_ahead = 0
         self.ends = {ORDERS.topic_id: 0, STATE.topic_id: 0}
         self.runs = 0
-        self.readers: list[tuple[ReadingNote, ArchiveState]] = []
+        self.readers: list[tuple[RunNote, ArchiveState]] = []
         self.left_by: dict[str, Left] = {}
         self.archive = Archive.create_or_open(self.storage, CLUSTER)
 
@@ -190,10 +190,10 @@ class World:
         self.left_by[run_id] = Left(set(had), log, state.coverage[STATE.topic_id, 0][-1][1])
 
     def start_reader(self) -> None:
-        note = ReadingNote(self.storage, f"restore-{len(self.readers)}-{self.runs}")
+        note = RunNote(self.storage, f"restore-{len(self.readers)}-{self.runs}")
         note.beat()
         seen = view.choose(self.archive)
-        note.reads(seen.state.commit)
+        note.knows(seen.state.commit)
         self.readers.append((note, seen.state))
 
     def end_reader(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.cluster_state import CLUSTER_STATE
-from logkeep_engine.archive.catalog.heartbeat import HEARTBEAT
+from logkeep_engine.archive.catalog.run_note import HEARTBEAT
 from logkeep_engine.archive.maintenance.cost.archive_cost import StoredObjects
 from logkeep_engine.archive.maintenance.cost.requests import CatalogObjects
 from logkeep_engine.storage import ObjectInfo, Storage

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from logkeep_engine.archive.catalog.run_note import RunNote
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import RestoreBusy
-from logkeep_engine.restore.claim import alive
-from logkeep_engine.restore.claim.alive import AliveNote
+from logkeep_engine.restore.claim import takeover
 from logkeep_engine.restore.claim.takeover import FILE, RunClaim
 from logkeep_engine.restore.model.state import RESULT, RestoreState
-from logkeep_engine.restore.planning.resuming import RestoreSettings, finished_before
+from logkeep_engine.restore.planning.restored_before import RestoreKey
+from logkeep_engine.restore.planning.resuming import finished_before
 from logkeep_engine.storage import LocalStorage
 
 DONE = "Run first had begun this restore, and has just ended it with success; nothing was written"
@@ -21,7 +22,7 @@ DONE = "Run first had begun this restore, and has just ended it with success; no
 def first(tmp_path: Path) -> RestoreState:
     """A run whose driver is going on."""
     state = RestoreState(LocalStorage(tmp_path.as_uri()), "first")
-    AliveNote(state).write(ended=False)
+    RunNote(state.storage, state.run_id).write(ended=False)
     return state
 
 
@@ -39,9 +40,9 @@ def test_a_run_that_succeeds_while_it_is_watched_is_left_alone(
 ) -> None:
     def comes_to_its_end(_: float) -> None:
         succeed(first)
-        AliveNote(first).write(ended=True)
+        RunNote(first.storage, first.run_id).write(ended=True)
 
-    monkeypatch.setattr("logkeep_engine.restore.claim.alive.time.sleep", comes_to_its_end)
+    monkeypatch.setattr("logkeep_engine.archive.catalog.run_note.time.sleep", comes_to_its_end)
     claim = RunClaim.after(first, first.of_run("second"))
     with pytest.raises(RestoreBusy, match=DONE):
         claim.refuse_alive()
@@ -50,7 +51,7 @@ def test_a_run_that_succeeds_while_it_is_watched_is_left_alone(
 
 def test_a_claim_on_a_run_that_has_succeeded_is_dropped(first: RestoreState, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its driver has slept in front of its last step."""
-    monkeypatch.setattr(alive, "WATCH_SECONDS", 0.0)
+    monkeypatch.setattr(takeover, "WATCH_SECONDS", 0.0)
     claim = RunClaim.after(first, first.of_run("second"))
     claim.refuse_alive()
     succeed(first)
@@ -61,7 +62,7 @@ def test_a_claim_on_a_run_that_has_succeeded_is_dropped(first: RestoreState, mon
 
 def test_the_last_run_of_a_chain_counts_whichever_is_noted(first: RestoreState, tmp_path: Path) -> None:
     """A driver that woke up has noted itself behind the run that has taken it over."""
-    settings = RestoreSettings("digest", "archive", "cluster")
+    settings = RestoreKey(None, "digest", "archive", "cluster")
     note = {"format": 1, "runId": "first"}
     first.storage.put(settings.path, json.dumps(note).encode())
     taken = {"format": 1, "by": "second"}
