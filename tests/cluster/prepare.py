@@ -62,6 +62,7 @@ def prepare() -> None:
         "kafka jars": _kafka,
         "other kafkas": _other_kafkas,
         "Strimzi's CRDs": _strimzi,
+        "builder of the site": tools.docs,
         "kernel's tests": kernel.compile_tests,
         "kubernetes, S3, helm": _go_programs,
     }
