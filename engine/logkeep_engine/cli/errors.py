@@ -86,7 +86,6 @@ class errors(AbstractContextManager[None]):  # noqa: N801 (used as a function)
             logging.getLogger(chatty).setLevel(logging.WARNING)
         if not debug:
             # These say again, in their own words, what an error of ours will say.
-            logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
             logging.getLogger("logkeep_engine.spark.runner").setLevel(logging.CRITICAL)
         interrupt.on(signal.SIGINT, signal.SIGTERM)
 

@@ -89,7 +89,7 @@ class Admin:
     def __init__(
         self, connection: KafkaConnection, *, timeout: float | None = None, connect_timeout: float | None = None
     ) -> None:
-        connection.aiokafka_config()  # certificate files that cannot be used: our error, not librdkafka's
+        connection.tls()  # certificate files that cannot be used: our error, not librdkafka's
         self._connection = connection
         limits = connection.limits
         self._timeout = timeout = limits.control if timeout is None else timeout
@@ -122,7 +122,7 @@ class Admin:
         try:
             return AdminClient(self._config)
         except KafkaException as error:
-            self._connection.aiokafka_config()  # certificate files that cannot be used: this names them
+            self._connection.tls()  # certificate files that cannot be used: this names them
             raise BrokerRefused(f"The Kafka client refuses its configuration: {error.args[0].str()}.") from error
 
     def _client(self) -> AdminClient:

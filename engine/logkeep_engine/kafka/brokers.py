@@ -10,21 +10,18 @@ A request has one of three outcomes: an answer; `BrokerTrouble`, which may pass,
 An address may lead to a broker of another cluster, by a name or a port that somebody has moved, and topics there may
 have the same names. So each connection asks which cluster it has reached before anything is sent through it.
 
-aiokafka's connections do TLS and SASL, and `wire` takes them over from there. aiokafka's client is not used: it asks
-for topics in a way that creates them, and for the metadata of the whole cluster when a connection breaks.
+No library's client is used: those ask for topics in a way that creates them, and for the metadata of the whole cluster
+when a connection breaks.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar, cast
-
-from aiokafka.errors import KafkaError
 
 from logkeep_engine.contract.values import host_port
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError, by_place
@@ -33,15 +30,13 @@ from logkeep_engine.kafka.buffers import Buffers
 from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.kafka.encoding import Call, VersionMissing
+from logkeep_engine.kafka.login import LoginDenied, LoginNotTaken, WrongBroker
 from logkeep_engine.kafka.opening import reason_of, refusal
 from logkeep_engine.kafka.queries import METADATA, METADATA_VERSIONS, ClusterView, describe_topics
 from logkeep_engine.kafka.retry import BrokerTrouble, Patience, raise_for
 from logkeep_engine.kafka.wire import Wire, open_wire
 
 R = TypeVar("R")
-
-# At DEBUG aiokafka.conn writes requests out in full, the SASL password among them.
-logging.getLogger("aiokafka.conn").setLevel(logging.ERROR)
 
 LANES = 4
 ANSWER_SECONDS = 10.0
@@ -84,7 +79,7 @@ class BrokerPool:
     def __init__(self, connection: KafkaConnection, limits: Limits) -> None:
         self.limits = limits
         self._connection = connection
-        self._config = connection.aiokafka_config()
+        self._tls, self._login = connection.tls(), connection.login()
         # Brokers by id; bootstrap addresses have the ids -1, -2 and so on.
         self._bootstrap = {-1 - i: _host_port(address) for i, address in enumerate(connection.bootstrap)}
         self._brokers: dict[int, tuple[str, int]] = {}
@@ -269,11 +264,12 @@ class BrokerPool:
                         buffers=_BUFFERS,
                         client_id=_CLIENT_ID,
                         patience=self.limits.request,
-                        config=self._config,
+                        tls=self._tls,
+                        login=self._login,
                     )
             except TimeoutError as error:
                 raise self._not_connected(node, f" did not answer within {self.limits.connect:.0f} s") from error
-            except (KafkaError, OSError, ValueError, AssertionError) as error:
+            except (LoginDenied, LoginNotTaken, WrongBroker, OSError) as error:
                 if found := refusal(self.name(node), self._connection.username, error):
                     raise found from error
                 raise self._not_connected(node, f": {reason_of(error)}") from error

@@ -15,6 +15,7 @@ from pathlib import Path
 from logkeep_engine.contract import names
 from logkeep_engine.contract.cluster import ClusterSpec, Protocol, SaslMechanism
 from logkeep_engine.errors import CredentialsMissing, SpecError, by_place
+from logkeep_engine.kafka.login import Login
 
 _SECURITY = "spec.cluster.security"
 
@@ -90,21 +91,16 @@ class KafkaConnection:
         }
         return config | {key: value for key, value in optional.items() if value is not None}
 
-    def aiokafka_config(self) -> dict[str, object]:
-        """Keyword arguments for aiokafka's connections. Holds the password: never log it.
+    def login(self) -> Login | None:
+        """Who logs in on connections, and how; None where the spec wants no login."""
+        if self.mechanism is None:
+            return None
+        return Login(self.mechanism, self.username or "", self.password or "")
 
-        Raises CredentialsMissing if a certificate file cannot be used.
-        """
-        config: dict[str, object] = {"security_protocol": self.protocol.value}
-        if self.uses_tls:
-            config["ssl_context"] = self._ssl_context()
-        if self.mechanism is not None:
-            config |= {
-                "sasl_mechanism": self.mechanism.value,
-                "sasl_plain_username": self.username,
-                "sasl_plain_password": self.password,
-            }
-        return config
+    def tls(self) -> ssl.SSLContext | None:
+        """What TLS connections need; None without TLS. Raises CredentialsMissing if a certificate file cannot be
+        used."""
+        return self._ssl_context() if self.uses_tls else None
 
     def _ssl_context(self) -> ssl.SSLContext:
         try:

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import ssl
 from collections.abc import Iterator
 
-from aiokafka.errors import (
-    IllegalSaslStateError,
-    KafkaConnectionError,
-    KafkaError,
-    SaslAuthenticationFailed,
-    UnsupportedSaslMechanismError,
-)
-
 from logkeep_engine.errors import BrokerRefused
 from logkeep_engine.kafka.connection import told_authorities, told_login
+from logkeep_engine.kafka.login import LoginDenied, LoginNotTaken, WrongBroker
 
 
 def refusal(broker: str, username: str | None, error: BaseException) -> BrokerRefused | None:
     """The error for a login or a certificate that is not accepted; None for a failure that may pass. `broker` is its
     name in messages."""
     for cause in _causes(error):
-        if isinstance(cause, SaslAuthenticationFailed):
+        if isinstance(cause, LoginDenied):
             return BrokerRefused(
                 f"{broker} refused user {username!r}: {reason_of(cause)}.",
                 hint=f"Check the user and the password {told_login()}.",
             )
-        if isinstance(cause, (UnsupportedSaslMechanismError, IllegalSaslStateError)):
+        if isinstance(cause, LoginNotTaken):
             return BrokerRefused(
                 f"{broker} does not take this login: {reason_of(cause)}.",
                 hint="Compare the security protocol and the SASL mechanism with those of the broker's listener.",
@@ -43,26 +34,19 @@ def refusal(broker: str, username: str | None, error: BaseException) -> BrokerRe
                 f"{broker} failed the TLS handshake: {cause.reason}.",
                 hint="Check the security protocol, and whether the broker wants a client certificate.",
             )
-    if isinstance(error, ValueError):
-        return BrokerRefused(
-            f"{broker} answered the SCRAM login wrongly: {error}.",
-            hint="The broker does not know this user's password; check that the address is the right one.",
-        )
+        if isinstance(cause, WrongBroker):
+            return BrokerRefused(
+                f"{broker} answered the SCRAM login wrongly: {cause}.",
+                hint="The broker does not know this user's password; check that the address is the right one.",
+            )
     return None
 
 
 def reason_of(error: BaseException) -> str:
     """The reason of a failure in a few words."""
-    if isinstance(error, KafkaConnectionError):
-        with contextlib.suppress(StopIteration):
-            inner = next(cause for cause in _causes(error) if isinstance(cause, (OSError, EOFError)))
-            return "the connection was closed" if isinstance(inner, EOFError) else reason_of(inner)
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
-    if isinstance(error, asyncio.IncompleteReadError):
-        return "the connection was closed"
-    text = str(error.args[0]) if isinstance(error, KafkaError) and error.args else str(error)
-    return text or type(error).__name__
+    return str(error) or type(error).__name__
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

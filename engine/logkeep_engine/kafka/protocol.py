@@ -1,8 +1,8 @@
 """The few requests of Kafka's protocol that the data plane needs, encoded and decoded without copying batches.
 
-`Wire.send` takes a `Call` and does framing and correlation. aiokafka's own request classes do not suit moving archives.
-They copy a batch about six times on its way out and once on its way in, know no topic ids, hide the broker's reason for
-a refused batch, and ask for topics to be created when they only want to know them.
+`Wire.send` takes a `Call` and does framing and correlation. The request classes of libraries do not suit moving
+archives. They copy a batch about six times on its way out and once on its way in, know no topic ids, hide the broker's
+reason for a refused batch, and ask for topics to be created when they only want to know them.
 
 Layouts are those of `clients/src/main/resources/common/message/*.json` in Apache Kafka 4.1.
 """

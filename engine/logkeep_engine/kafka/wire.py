@@ -1,9 +1,8 @@
 """One connection to a broker: requests out, answers in, at the speed of the socket.
 
-aiokafka opens the connection (TLS, SASL, versions). After that its way of reading becomes the limit: a stream copies
-every answer into a growing buffer, out of it and out of it again, all in fresh memory. So `open_wire` takes the
-transport over, and asyncio then receives straight into a buffer of the answer's size, which is lent by `Buffers` and
-used again: the bytes are written once, where the segment is written from. The same works over TLS.
+asyncio receives straight into a buffer of the answer's size, which is lent by `Buffers` and used again: the bytes are
+written once, where the segment is written from. A stream of asyncio would copy every answer into a growing buffer, out
+of it and out of it again, all in fresh memory. The same works over TLS.
 
 A broker answers the requests of a connection in their order, so several can be under way.
 """
@@ -11,16 +10,16 @@ A broker answers the requests of a connection in their order, so several can be 
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
-
-from aiokafka.conn import create_conn
+from typing import Any, TypeVar, cast
 
 from logkeep_engine.kafka.buffers import AnswerFrame, Buffers
 from logkeep_engine.kafka.encoding import Call, Reader, VersionMissing
+from logkeep_engine.kafka.login import BEFORE_LOGIN, Login, api_versions, log_in
 
 R = TypeVar("R")
 
@@ -44,13 +43,10 @@ class Wire(asyncio.BufferedProtocol):
     under way fails with TimeoutError or another OSError.
     """
 
-    def __init__(
-        self, login: Any, buffers: Buffers, versions: Mapping[int, tuple[int, int]], client_id: str, patience: float
-    ) -> None:
-        self._login = login  # keeps asyncio's StreamWriter, which would close the transport when it is collected
-        self._transport: asyncio.Transport = login.transport
+    def __init__(self, buffers: Buffers, client_id: str, patience: float) -> None:
+        self._transport: asyncio.Transport
         self._buffers = buffers
-        self._versions = versions
+        self.versions: Mapping[int, tuple[int, int]] = BEFORE_LOGIN
         self._client_id = client_id
         self._patience = patience
         self._loop = asyncio.get_running_loop()
@@ -64,7 +60,6 @@ class Wire(asyncio.BufferedProtocol):
         self._frame: AnswerFrame | None = None
         self._target = memoryview(self._size)
         self._filled = 0
-        self._transport.set_protocol(self)
 
     # ---- for the caller
 
@@ -78,21 +73,21 @@ class Wire(asyncio.BufferedProtocol):
     def speaks(self, call: Call[R]) -> bool:
         """Whether the broker at the other end takes requests of this version."""
         try:
-            call.check_version(self._versions)
+            call.check_version(self.versions)
         except VersionMissing:
             return False
         return True
 
     def highest(self, api_key: int) -> int:
         """The highest version of a request that the broker takes, -1 if it takes none."""
-        return self._versions.get(api_key, (-1, -1))[1]
+        return self.versions.get(api_key, (-1, -1))[1]
 
     def send(self, call: Call[R]) -> asyncio.Future[R]:
         """Write the request now and return what its answer will be.
 
         Raises VersionMissing if the broker does not speak this version, OSError if the connection is closed.
         """
-        call.check_version(self._versions)
+        call.check_version(self.versions)
         if not self.connected():
             raise ConnectionError("the connection was closed")
         self._correlation_id = (self._correlation_id + 1) % 2**31
@@ -118,6 +113,9 @@ class Wire(asyncio.BufferedProtocol):
         return self.closed
 
     # ---- for asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._target[self._filled :]
@@ -210,27 +208,24 @@ class Wire(asyncio.BufferedProtocol):
                 one.answer.set_exception(error)
 
 
-class _Login:
-    """A connection of aiokafka's that has logged in, with its reading stopped.
-
-    Its attributes are private: a new version of aiokafka must pass the tests of this module's connections.
-    """
-
-    def __init__(self, connection: Any) -> None:
-        self._writer = connection._writer
-        self.transport: asyncio.Transport = connection._writer.transport
-        self.versions: Mapping[int, tuple[int, int]] = connection._versions
-        connection._read_task.cancel()
-        connection._reader = connection._writer = None  # so it calls itself closed when it is collected
-
-
 async def open_wire(
-    host: str, port: int, *, buffers: Buffers, client_id: str, patience: float, config: Mapping[str, object]
+    host: str,
+    port: int,
+    *,
+    buffers: Buffers,
+    client_id: str,
+    patience: float,
+    tls: ssl.SSLContext | None = None,
+    login: Login | None = None,
 ) -> Wire:
-    """Connect and log in. `config` is `KafkaConnection.aiokafka_config`. Raises what aiokafka's `create_conn`
-    raises."""
-    connection = await create_conn(
-        host, port, client_id=client_id, request_timeout_ms=int(patience * 1000), max_idle_ms=None, **config
-    )
-    login = _Login(connection)
-    return Wire(login, buffers, login.versions, client_id, patience)
+    """Connect, and log in. Raises OSError (ssl.SSLError is one), and what `log_in` raises."""
+    loop = asyncio.get_running_loop()
+    _, wire = await loop.create_connection(lambda: Wire(buffers, client_id, patience), host, port, ssl=tls)
+    try:
+        wire.versions = await wire.send(api_versions())
+        if login is not None:
+            await log_in(wire, login)
+    except BaseException:
+        wire.close()
+        raise
+    return wire

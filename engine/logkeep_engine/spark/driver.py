@@ -198,7 +198,7 @@ def _tell(result: RunResult, reporter: Reporter | None, termination_log: Path) -
 
 def _set_up_logging() -> None:
     log_with_times(logging.INFO)
-    for chatty in ("py4j", "aiokafka", "botocore", "urllib3", "kubernetes"):
+    for chatty in ("py4j", "botocore", "urllib3", "kubernetes"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.contract.cluster import ClusterSpec
+from logkeep_engine.contract.cluster import ClusterSpec, SaslMechanism
 from logkeep_engine.errors import CredentialsMissing, SpecError
 from logkeep_engine.kafka.connection import KafkaConnection, connection_from
+from logkeep_engine.kafka.login import Login
 
 LOGIN = {"LOGKEEP_KAFKA_USERNAME": "ann", "LOGKEEP_KAFKA_PASSWORD": "s3cret-pw"}
 
@@ -28,7 +29,7 @@ def test_plaintext_needs_nothing_of_the_environment() -> None:
         "bootstrap.servers": "k1:9092,[::1]:9093",
         "security.protocol": "PLAINTEXT",
     }
-    assert connection.aiokafka_config() == {"security_protocol": "PLAINTEXT"}
+    assert (connection.login(), connection.tls()) == (None, None)
 
 
 @pytest.mark.parametrize("name", LOGIN)
@@ -66,15 +67,16 @@ def test_file_that_is_no_certificate_is_refused(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_text("hello")
     connection = connection_from(cluster("SSL"), {"LOGKEEP_KAFKA_CA_FILE": str(tmp_path / "ca.crt")})
     with pytest.raises(CredentialsMissing, match="certificate files cannot be used"):
-        connection.aiokafka_config()
+        connection.tls()
 
 
 def test_password_is_in_the_configurations_but_never_shown() -> None:
     connection = connection_from(cluster("SASL_PLAINTEXT", "SCRAM-SHA-512"), LOGIN)
     assert connection.librdkafka_config()["sasl.password"] == "s3cret-pw"
-    assert connection.aiokafka_config()["sasl_mechanism"] == "SCRAM-SHA-512"
-    assert "s3cret-pw" not in f"{connection!r} {connection}"
-    assert "ann" not in repr(connection)
+    login = connection.login()
+    assert login == Login(SaslMechanism.SCRAM_SHA_512, "ann", "s3cret-pw")
+    assert "s3cret-pw" not in f"{connection!r} {connection} {login!r} {login}"
+    assert "ann" not in f"{connection!r} {login!r}"
 
 
 def test_pickle_carries_no_secret_and_reads_the_environment_of_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:

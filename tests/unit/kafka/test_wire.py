@@ -70,7 +70,6 @@ async def connected(
             buffers=buffers or Buffers(),
             client_id="test",
             patience=patience,
-            config={"security_protocol": "PLAINTEXT"},
         )
         try:
             yield wire
@@ -284,7 +283,7 @@ def test_connection_leaves_no_warning_behind() -> None:
     async def work() -> None:
         async with connected(echoing) as wire:
             assert await wire.send(echo(b"x")) == b"x"
-            gc.collect()  # aiokafka's own connection object goes here
+            gc.collect()
             assert await wire.send(echo(b"y")) == b"y"
 
     with warnings.catch_warnings():

@@ -1,0 +1,145 @@
+"""What comes first on a connection to a broker: which requests it takes, and the login.
+
+PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677), in Kafka's SaslHandshake and SaslAuthenticate (KIP-152). Kafka takes
+the bytes of user and password as they are: it does not normalize them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from logkeep_engine.contract.cluster import SaslMechanism
+from logkeep_engine.kafka.codes import Code
+from logkeep_engine.kafka.encoding import INT32, Call, Reader, pack_string
+
+R = TypeVar("R")
+
+API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
+BEFORE_LOGIN = {API_VERSIONS: (0, 0), SASL_HANDSHAKE: (1, 1), SASL_AUTHENTICATE: (0, 0)}
+"""The versions in which a broker is asked before it has told its own."""
+
+_HASHES = {SaslMechanism.SCRAM_SHA_256: "sha256", SaslMechanism.SCRAM_SHA_512: "sha512"}
+_ITERATIONS = range(4096, 1_000_001)
+"""Kafka takes no fewer. More would keep this process busy for a broker that lies."""
+
+
+class LoginDenied(Exception):
+    """The broker does not know the user, or the password is another one."""
+
+
+class LoginNotTaken(Exception):
+    """The broker's listener does not take such a login."""
+
+
+class WrongBroker(Exception):
+    """What answers does not know the user's password: it is not the broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Who logs in, and how. Its repr shows no secret."""
+
+    mechanism: SaslMechanism
+    username: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Login({self.mechanism.value})"
+
+
+class _Sender(Protocol):
+    def send(self, call: Call[R]) -> Awaitable[R]:
+        """Send a request; the answer comes later."""
+
+
+async def log_in(wire: _Sender, login: Login) -> None:
+    """Log in on a connection that was just opened.
+
+    Raises LoginDenied, LoginNotTaken, WrongBroker, and OSError where the connection breaks.
+    """
+    code, enabled = await wire.send(_handshake(login.mechanism))
+    if code != Code.NONE:
+        others = f"; it takes {', '.join(enabled)}" if enabled else ""
+        raise LoginNotTaken(f"{Code.name_of(code)} for {login.mechanism.value}{others}")
+
+    async def say(data: bytes) -> bytes:
+        code, reason, answer = await wire.send(_authenticate(data))
+        if code != Code.NONE:
+            raise LoginDenied(reason or Code.name_of(code))
+        return answer
+
+    if login.mechanism is SaslMechanism.PLAIN:
+        await say(b"\0" + login.username.encode() + b"\0" + login.password.encode())
+    else:
+        await _scram(login, say)
+
+
+async def _scram(login: Login, say: Callable[[bytes], Awaitable[bytes]]) -> None:
+    algorithm, nonce = _HASHES[login.mechanism], secrets.token_urlsafe(24)
+
+    def mac(key: bytes, text: bytes) -> bytes:
+        return hmac.digest(key, text, algorithm)
+
+    # No channel binding, and no other identity than the user's own: `n,,`, which is `biws` in base64.
+    first = f"n={login.username.replace('=', '=3D').replace(',', '=2C')},r={nonce}".encode()
+    challenge = await say(b"n,," + first)
+    fields = _fields(challenge)
+    try:
+        salt, iterations = base64.b64decode(fields["s"], validate=True), int(fields["i"])
+        shared = fields["r"]
+    except (KeyError, ValueError, binascii.Error) as error:
+        raise WrongBroker(f"its challenge cannot be read: {error}") from error
+    if not shared.startswith(nonce) or shared == nonce:
+        raise WrongBroker("its challenge is not for this login")
+    if iterations not in _ITERATIONS:
+        raise WrongBroker(f"it wants {iterations} iterations")
+    salted = hashlib.pbkdf2_hmac(algorithm, login.password.encode(), salt, iterations)
+    bare = f"c=biws,r={shared}".encode()
+    said = b",".join((first, challenge, bare))
+    client_key = mac(salted, b"Client Key")
+    proof = bytes(
+        a ^ b for a, b in zip(client_key, mac(hashlib.new(algorithm, client_key).digest(), said), strict=True)
+    )
+    last = _fields(await say(bare + b",p=" + base64.b64encode(proof)))
+    expected = base64.b64encode(mac(mac(salted, b"Server Key"), said)).decode()
+    if not hmac.compare_digest(last.get("v", ""), expected):
+        raise WrongBroker(last.get("e", "its signature is another one"))
+
+
+def _fields(message: bytes) -> Mapping[str, str]:
+    """The attributes of a message of SCRAM: a letter, `=`, and the value."""
+    items = (part.partition("=") for part in message.decode(errors="replace").split(","))
+    return {name: value for name, _, value in items}
+
+
+def api_versions() -> Call[Mapping[int, tuple[int, int]]]:
+    """The lowest and the highest version of each request that the broker takes, by its number."""
+
+    def answer(read: Reader) -> Mapping[int, tuple[int, int]]:
+        if (code := read.int16()) != Code.NONE:
+            raise ValueError(f"{Code.name_of(code)} for the versions of requests")
+        rows = read.array(lambda: (read.int16(), read.int16(), read.int16()))
+        return {key: (lowest, highest) for key, lowest, highest in rows}
+
+    return Call(API_VERSIONS, 0, (), answer)
+
+
+def _handshake(mechanism: SaslMechanism) -> Call[tuple[int, list[str]]]:
+    return Call(
+        SASL_HANDSHAKE, 1, (pack_string(mechanism.value),), lambda read: (read.int16(), read.array(read.string))
+    )
+
+
+def _authenticate(data: bytes) -> Call[tuple[int, str, bytes]]:
+    def answer(read: Reader) -> tuple[int, str, bytes]:
+        code, reason = read.int16(), read.string()
+        return code, reason, bytes(read.slice(read.int32()))
+
+    return Call(SASL_AUTHENTICATE, 0, (INT32.pack(len(data)) + data,), answer)
