@@ -41,7 +41,7 @@ from logkeep_operator.workqueue import WorkQueue
 log = logging.getLogger(__name__)
 
 PROGRESS_DELAY = 0.5
-LISTED_DELAY = 1.0  # a watch that begins tells of everything that is there: all of that is one resync
+MISSED_DELAY = 1.0  # watches of several kinds begin at about the same time: all of them need one resync
 CRD_WAIT_SECONDS = 60
 STUCK_LOOP_SECONDS = 120.0
 LISTERS = 32  # namespaces that are listed at once: slow ones wait in a thread each
@@ -61,7 +61,7 @@ class Operator:
     beginning: asyncio.Task[None] | None = None
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     failure: str = ""
-    listed: dict[str | None, asyncio.Event] = field(default_factory=dict)
+    resyncs: dict[str | None, asyncio.Event] = field(default_factory=dict)
     _loop: asyncio.AbstractEventLoop | None = None
     listers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(LISTERS, "resync"))
 
@@ -93,11 +93,11 @@ class Operator:
         self.queue = WorkQueue(workers=self.settings.workers, group=lambda key: key.namespace)
         self.metrics.queue_depth.set_function(lambda: self.queue.ready)
         namespaces = self.settings.namespaces
-        self.listed = {namespace: asyncio.Event() for namespace in namespaces or (None,)}
+        self.resyncs = {namespace: asyncio.Event() for namespace in namespaces or (None,)}
         self.tasks = [
             asyncio.create_task(self.queue.run(self.work)),
-            asyncio.create_task(watch(self.cluster, self.reach, namespaces, self.event)),
-            *(asyncio.create_task(self._resync(namespace)) for namespace in self.listed),
+            asyncio.create_task(watch(self.cluster, self.reach, namespaces, self.event, self.missed)),
+            *(asyncio.create_task(self._resync(namespace)) for namespace in self.resyncs),
         ]
 
     def work(self, key: Key) -> float | None:
@@ -113,13 +113,13 @@ class Operator:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.queue.add, key)
 
-    def event(self, kind: str, body: Mapping[str, Any], how: str | None) -> None:
-        """Take an event about a resource or a child. `how` is the watch's word: ADDED, MODIFIED or DELETED, and None
-        for objects that are there when a watch begins."""
-        if how is None:  # one resync sees them all
-            namespace = body["metadata"]["namespace"]
-            self.listed[namespace if namespace in self.listed else None].set()
-        elif kind in KINDS:
+    def missed(self, namespace: str | None) -> None:
+        """Look at all of a namespace soon: a watch begins there, and does not know what was before."""
+        self.resyncs[namespace].set()
+
+    def event(self, kind: str, body: Mapping[str, Any], how: str) -> None:
+        """Take an event about a resource or a child. `how` is the watch's word: ADDED, MODIFIED or DELETED."""
+        if kind in KINDS:
             self._resource_event(Resource.from_object(kind, body), how)
         elif kind == ASKED_KIND:
             self._asked_event(AskedRun.from_object(body), how)
@@ -148,7 +148,7 @@ class Operator:
         failures = 0
         while True:
             pause = float(self.settings.resync_seconds)
-            self.listed[namespace].clear()
+            self.resyncs[namespace].clear()
             try:
                 loop = asyncio.get_running_loop()
                 for key, delay in await loop.run_in_executor(self.listers, self.controller.unsettled, namespace):
@@ -164,8 +164,8 @@ class Operator:
                 pause = min(pause, retry_pause(failures))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
-                    await self.listed[namespace].wait()
-            await asyncio.sleep(LISTED_DELAY)
+                    await self.resyncs[namespace].wait()
+            await asyncio.sleep(MISSED_DELAY)
 
     def look(self) -> str:
         """Say whether this replica acts. Raises OperatorError, and with this fails the liveness probe, when the work
@@ -226,6 +226,7 @@ async def cleanup(memo: Operator, **_: Any) -> None:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     memo.listers.shutdown(wait=False)
+    memo.stop.set()  # who still waits for it holds kopf's end up for five seconds
     if memo.election is not None:
         await asyncio.to_thread(memo.election.end)
 

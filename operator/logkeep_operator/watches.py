@@ -1,8 +1,7 @@
 """The operator's own watches: for each kind of object in each namespace there is a task that never ends.
 
-Kopf's watches end the process when one of them is refused for a minute, finds no list or reads what is no JSON, and a
-token that is refused once is never tried again. Here each watch stands alone: it says what is wrong (`Reach`), waits
-longer and longer, and begins again with a list.
+Each watch stands alone: it says what is wrong (`Reach`), waits longer and longer, and begins again. Kopf's watches end
+the process for some of that, and docs/design/0007 has what was tried to make them do.
 """
 
 from __future__ import annotations
@@ -10,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
 
 from logkeep_engine.contract.objects import MAX_OBJECT_BYTES, OtherObject, check_item
-from logkeep_operator.answers import api_error, checked_page, page_bytes, page_size, parsed, too_long
+from logkeep_operator.answers import api_error, checked_page, parsed, too_long
 from logkeep_operator.api import KINDS
 from logkeep_operator.api.asked import ASKED_KIND
 from logkeep_operator.cluster import CHILDREN, CHILDREN_QUERY, KubernetesCluster, collection_path
@@ -24,8 +24,10 @@ from logkeep_operator.reach import Reach, retry_pause
 
 log = logging.getLogger(__name__)
 
-# Kind, object, and how: ADDED, MODIFIED or DELETED; None for what is there when a watch begins.
-Tell = Callable[[str, Mapping[str, Any], str | None], None]
+Tell = Callable[[str, Mapping[str, Any], str], None]
+"""Takes an event: the kind, the object, and ADDED, MODIFIED or DELETED."""
+Missed = Callable[[str | None], None]
+"""Takes a namespace in which anything may have changed while no watch saw it; None: in the whole cluster."""
 
 WATCH_SECONDS = 300
 # The API sends a bookmark about once a minute: a watch that is silent for longer has lost its connection.
@@ -39,17 +41,19 @@ class TooOld(Exception):
     """The API does not remember the version from which the watch should continue."""
 
 
-async def watch(cluster: KubernetesCluster, reach: Reach, namespaces: Sequence[str], tell: Tell) -> None:
-    """Tell of every object that is there, is changed or goes, until cancelled. No namespace means all of them."""
+async def watch(
+    cluster: KubernetesCluster, reach: Reach, namespaces: Sequence[str], tell: Tell, missed: Missed
+) -> None:
+    """Report every change, and where one may have been missed, until cancelled. No namespace means all of them."""
     connector = aiohttp.TCPConnector(limit=0, ssl=cluster.trust())
     async with aiohttp.ClientSession(connector=connector) as session, asyncio.TaskGroup() as group:
         for namespace in namespaces or (None,):
             for kind in (*KINDS, ASKED_KIND, *CHILDREN):
-                group.create_task(_Watch(cluster, reach, session, kind, namespace, tell).run())
+                group.create_task(_Watch(cluster, reach, session, kind, namespace, tell, missed).run())
 
 
 class _Watch:
-    """A watch of one kind in one namespace. `version` is the newest that was seen, None before a list."""
+    """A watch of one kind in one namespace. `version` is the newest that was seen, None before the first."""
 
     def __init__(
         self,
@@ -59,6 +63,7 @@ class _Watch:
         kind: str,
         namespace: str | None,
         tell: Tell,
+        missed: Missed,
     ) -> None:
         self._cluster = cluster
         self._reach = reach
@@ -66,6 +71,7 @@ class _Watch:
         self._kind = kind
         self._namespace = namespace
         self._tell = tell
+        self._missed = missed
         self._path = collection_path(kind, namespace)
         self._query = CHILDREN_QUERY if kind in CHILDREN else {}
         self._version: str | None = None
@@ -76,7 +82,7 @@ class _Watch:
         while True:
             try:
                 if self._version is None:
-                    await self._list()
+                    await self._begin()
                 await self._stream(lambda: self._reach.found(self._namespace, what))
                 failures = 0
             except TooOld:
@@ -91,26 +97,13 @@ class _Watch:
             else:
                 await asyncio.sleep(RECONNECT_SECONDS)
 
-    async def _list(self) -> None:
-        """Tell of every object that is there, page by page. A page that is too long is asked for again with half as
-        many."""
-        limit, following = int(page_size(self._kind)), None
-        while True:
-            page = {"limit": str(limit), **({"continue": following} if following else {})}
-            async with self._get(page, _LIST_TIMEOUT) as answer:
-                data = await _bounded(answer.content, page_bytes(limit))
-            if data is None and limit > 1:
-                limit = -(-limit // 2)
-                continue
-            if data is None:
-                raise too_long("GET", self._path, page_bytes(limit))
-            body = checked_page(self._kind, self._namespace, self._path, parsed("GET", self._path, data))
-            for item in body.get("items") or ():
-                self._tell(self._kind, item, None)
-            self._version = body["metadata"]["resourceVersion"]
-            following = body["metadata"].get("continue")
-            if not following:
-                return
+    async def _begin(self) -> None:
+        """Ask which version is the newest. A list of one object says it, and a resync reads what came before."""
+        async with self._get({"limit": "1"}, _LIST_TIMEOUT) as content:
+            page = parsed("GET", self._path, await self._whole(content))
+        checked_page(self._kind, self._namespace, self._path, page)
+        self._version = page["metadata"]["resourceVersion"]
+        self._missed(self._namespace)
 
     async def _stream(self, begun: Callable[[], None]) -> None:
         """Tell what happens from then on. It returns when the connection ends; the next continues from there."""
@@ -120,10 +113,10 @@ class _Watch:
             "timeoutSeconds": str(WATCH_SECONDS),
             "resourceVersion": self._version or "",
         }
-        async with self._get(query, _WATCH_TIMEOUT) as answer:
+        async with self._get(query, _WATCH_TIMEOUT) as content:
             begun()
             try:
-                async for line in _lines(answer.content):
+                async for line in _lines(content):
                     self._event(parsed("GET", self._path, line))
             except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError):
                 return
@@ -143,52 +136,27 @@ class _Watch:
             raise AnswerWrong(f"GET {self._path}: {error}") from error
         self._tell(self._kind, body, event["type"])
 
-    def _get(self, query: Mapping[str, str], timeout: aiohttp.ClientTimeout) -> _Answer:
-        return _Answer(self._cluster, self._session, self._path, {**self._query, **query}, timeout)
+    @asynccontextmanager
+    async def _get(
+        self, query: Mapping[str, str], limits: aiohttp.ClientTimeout
+    ) -> AsyncIterator[aiohttp.StreamReader]:
+        """Yield the content of an answer. Raises ApiError for an error, TooOld for a version that is gone."""
+        url, headers = self._cluster.address("GET", self._path, {**self._query, **query})
+        async with self._session.get(url, headers=headers, timeout=limits) as answer:
+            if answer.status == 410:
+                raise TooOld
+            if answer.status >= 300:
+                raise api_error("GET", self._path, answer.status, await self._whole(answer.content))
+            yield answer.content
 
-
-class _Answer:
-    """The answer to a GET, while in its context. Raises ApiError for an error, TooOld for a version that is gone."""
-
-    def __init__(
-        self,
-        cluster: KubernetesCluster,
-        session: aiohttp.ClientSession,
-        path: str,
-        query: Mapping[str, str],
-        timeout: aiohttp.ClientTimeout,
-    ) -> None:
-        url, headers = cluster.address("GET", path, query)
-        self._path = path
-        self._request = session.get(url, headers=headers, timeout=timeout)
-
-    async def __aenter__(self) -> aiohttp.ClientResponse:
-        answer = await self._request.__aenter__()
-        if answer.status < 300:
-            return answer
-        try:
-            data = await _bounded(answer.content, MAX_OBJECT_BYTES)
-        finally:
-            await self._request.__aexit__(None, None, None)
-        if answer.status == 410:
-            raise TooOld
-        if data is None:
-            raise too_long("GET", self._path, MAX_OBJECT_BYTES)
-        raise api_error("GET", self._path, answer.status, data)
-
-    async def __aexit__(self, *error: Any) -> None:
-        await self._request.__aexit__(*error)
-
-
-async def _bounded(content: aiohttp.StreamReader, most: int) -> bytes | None:
-    """A whole answer, None if it is longer than `most`."""
-    pieces, size = [], 0
-    async for piece in content.iter_any():
-        pieces.append(piece)
-        size += len(piece)
-        if size > most:
-            return None
-    return b"".join(pieces)
+    async def _whole(self, content: aiohttp.StreamReader) -> bytes:
+        """Read an answer that has one object at most. Raises AnswerTooLong."""
+        data = b""
+        async for piece in content.iter_any():
+            data += piece
+            if len(data) > MAX_OBJECT_BYTES:
+                raise too_long("GET", self._path, MAX_OBJECT_BYTES)
+        return data
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:

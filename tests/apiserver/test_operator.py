@@ -4,6 +4,7 @@ seen in."""
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -283,7 +284,9 @@ def test_a_changed_spec_replaces_the_run(namespace: Namespace, operator: Operato
 
 def test_sigterm_ends_the_operator(namespace: Namespace, operator: Operator) -> None:
     start(namespace)
+    told_to_end = time.monotonic()
     assert operator.terminate() == 0
+    assert time.monotonic() - told_to_end < 4  # kopf gives what hangs five seconds
 
 
 # ---- the chart's permissions

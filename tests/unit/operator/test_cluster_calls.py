@@ -140,23 +140,24 @@ LIST = json.dumps(listed("/kafkabackups", item("b"))).encode()
 
 
 def test_a_watch_outlives_every_odd_answer_and_goes_on_where_it_was() -> None:
-    """Two pages, a change, then a version that is gone, an error in the stream, and no JSON in it."""
-    page = json.dumps(listed("/kafkabackups", item("a"), following="more")).encode()
+    """A change; then a version that is gone, an error in the stream, no JSON in it, no list, and a version that is gone
+    at once."""
     failed = b'{"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "etcd"}}\n'
-    Odd.answers = [(200, page), (200, LIST), (200, WATCHED), (200, GONE), (200, LIST), (200, failed), (200, LIST)]
-    Odd.answers += [(200, b"<html>\n"), (200, LIST), (410, b"{}"), (200, LIST)]
+    Odd.answers = [(200, LIST), (200, WATCHED), (200, GONE), (200, LIST), (200, failed), (200, LIST)]
+    Odd.answers += [(200, b"<html>\n"), (200, b"<html>"), (200, LIST), (410, b"{}"), (200, LIST)]
     Odd.asked = []
-    told: list[tuple[str, str | None]] = []
+    told: list[tuple[str, str]] = []
+    missed: list[str | None] = []
     metrics = Metrics()
 
-    def tell(kind: str, body: Mapping[str, Any], how: str | None) -> None:
+    def tell(kind: str, body: Mapping[str, Any], how: str) -> None:
         assert kind == "KafkaBackup"
         told.append((body["metadata"]["name"], how))
 
     async def main(cluster: KubernetesCluster) -> None:
-        task = asyncio.create_task(watch(cluster, Reach(metrics), ["team"], tell))
+        task = asyncio.create_task(watch(cluster, Reach(metrics), ["team"], tell, missed.append))
         end = time.monotonic() + 60
-        while len(told) < 7 or served(metrics) != 1:
+        while len(Odd.asked) < 12 or served(metrics) != 1:
             assert time.monotonic() < end, (told, Odd.asked)
             assert not task.done()
             await asyncio.sleep(0.05)
@@ -164,11 +165,13 @@ def test_a_watch_outlives_every_odd_answer_and_goes_on_where_it_was() -> None:
 
     with api(Odd) as cluster:
         asyncio.run(main(cluster))
-    again = ("b", None)
-    assert told == [("a", None), again, ("c", "MODIFIED"), again, again, again, again]
-    assert "continue=more" in Odd.asked[1]
-    assert "resourceVersion=5" in Odd.asked[2]
-    assert "resourceVersion=9" in Odd.asked[3]
+    assert told == [("c", "MODIFIED")]
+    begun = ["limit=1" in path for path in Odd.asked[:12]]
+    assert begun == [True, False, False, True, False, True, False, True, True, False, True, False]
+    from_versions = [path.partition("resourceVersion=")[2] for path in Odd.asked[1:3]]
+    assert from_versions == ["5", "9"]
+    assert set(missed) == {"team"}
+    assert len(missed) == 5 + 5  # the watches of the five other kinds begin once
 
 
 def served(metrics: Metrics, namespace: str = "team") -> float | None:
