@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from bench import (
@@ -32,6 +32,7 @@ from bench.load import Loaded
 from bench.peer import UnknownPeer, find
 from bench.plan import BROKER_CORE, ENGINE_CORE, SECTIONS, Group, Options, Turn
 from bench.results import Results, Row
+from logkeep_engine.contract.model import replace
 from tests.cluster import cache
 
 FOLDER = Path(__file__).parent / "results"

@@ -23,9 +23,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from logkeep_engine.contract.model import replace
 
 ROOT = Path(__file__).parents[1]
 YEAR = 26_298  # three commits of each of 8,766 runs

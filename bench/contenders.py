@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from bench.load import Loaded
 from bench.peer import Peer
 from bench.topics import FIRST_MS
 from logkeep_engine.archive.moments import iso
+from logkeep_engine.contract.model import replace
 
 ROOT = Path(__file__).parents[1]
 

@@ -173,7 +173,7 @@ def run_in_process(kind: str, spec: Mapping[str, Any], processes: int = 1, *, on
     """
     runner = ClockedRunner(processes)
     spec = {**spec, "spark": {"executor": {"instances": processes}}}
-    request = RunRequest(kind, "bench", "", f"bench-{os.getpid()}", spec)
+    request = RunRequest(kind=kind, name="bench", namespace="", run_id=f"bench-{os.getpid()}", spec=spec)
     run = _backup(request, one_piece) if kind == "KafkaBackup" else _restore(request)
     runner.warm_up()
     reporter = Reporter(request.run_id)

@@ -7,13 +7,14 @@ that nobody counts, so that a machine that slows down slows all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from bench import contenders as c
 from bench.contenders import Contender, Stage
 from bench.peer import Peer
 from bench.topics import Topic
+from logkeep_engine.contract.model import replace
 
 SECTIONS = (
     "pinned", "backup", "restore", "s3", "spark", "scaling", "decode", "formats", "trust",

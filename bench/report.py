@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench import results
@@ -21,6 +21,7 @@ from bench.figures import lines, ratio
 from bench.plot import line_chart
 from bench.requests import per_tib
 from bench.results import Results, Row
+from logkeep_engine.contract.model import replace
 
 DOCS = Path(__file__).parents[1] / "docs"
 PUBLISHED = DOCS / "benchmarks.json"

@@ -22,7 +22,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,6 +34,7 @@ from logkeep_engine.archive.maintenance.catalog_check import check_catalog
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.backup.run import run_backup
 from logkeep_engine.backup.task import BackupTask, PieceDone
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.contract.spec import parse_backup
 from logkeep_engine.digest import Digest
@@ -179,7 +179,7 @@ def _backup(name: str, shape: Shape, folder: Path) -> None:
             "storage": {"uri": uri},
         }
         reporter = _TimedReporter(name, name, counts)
-        request = RunRequest("KafkaBackup", "scale", "bench", name, spec)
+        request = RunRequest(kind="KafkaBackup", name="scale", namespace="bench", run_id=name, spec=spec)
         runner = cast(Any, _MadeUpTasks)
         result = run_backup(request, parse_backup(spec), runner, reporter, os.environ)
         if result.outcome != "Succeeded":

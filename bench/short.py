@@ -118,11 +118,11 @@ def pod(scene: Scene, spec: dict[str, Any]) -> list[str]:
     """The driver of a Job."""
     file = scene.bed.folder / "request.json"
     request = RunRequest(
-        "KafkaBackup",
-        "bench",
-        "bench",
-        f"bench-{secrets.token_hex(4)}",
-        spec,
+        kind="KafkaBackup",
+        name="bench",
+        namespace="bench",
+        run_id=f"bench-{secrets.token_hex(4)}",
+        spec=spec,
         progress_config_map="bench-progress",
         spark_conf={"spark.driver.memory": "512m", "spark.kubernetes.container.image": "engine:1"},
     )

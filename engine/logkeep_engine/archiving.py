@@ -14,7 +14,6 @@ import logging
 import time
 from abc import abstractmethod
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -27,6 +26,7 @@ from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.maintenance.bundling import bundle_old_commits
 from logkeep_engine.archive.maintenance.clock import checked_now
 from logkeep_engine.archive.maintenance.leftovers import may_have_leftovers, remove_leftovers
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import ArchiveDamaged, ArchiveFenced, LogkeepError
 from logkeep_engine.frame import DriverRun

@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
-from dataclasses import replace
 
 from logkeep_engine.contract.clear_text import clear_text_warnings
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.run import RunResult

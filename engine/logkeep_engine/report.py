@@ -20,21 +20,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from logkeep_engine.contract.facts.progress import PartitionProgress, TopicProgress
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import ExitCode
-from logkeep_engine.contract.run import (
-    MAX_LIST,
-    MAX_MOVING,
-    MAX_PARTITIONS_SHOWN,
-    TASK_PHASES,
-    PartitionProgress,
-    Progress,
-    RunResult,
-    TopicProgress,
-)
+from logkeep_engine.contract.run import MAX_LIST, MAX_MOVING, MAX_PARTITIONS_SHOWN, TASK_PHASES, Progress, RunResult
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import Interrupted, LogkeepError, TopicsNotEmitted
 from logkeep_engine.tasks import PartitionUpdate
@@ -279,7 +272,15 @@ class Reporter:
             if len(state.partitions) > MAX_PARTITIONS_SHOWN:
                 partitions = heapq.nlargest(MAX_PARTITIONS_SHOWN, partitions, key=lambda partition: partition.left)
             shown = tuple(
-                PartitionProgress(p.topic.name, p.number, p.start, p.end, p.end - p.left, p.records, p.bytes)
+                PartitionProgress(
+                    topic=p.topic.name,
+                    partition=p.number,
+                    start=p.start,
+                    end=p.end,
+                    at=p.end - p.left,
+                    records=p.records,
+                    bytes=p.bytes,
+                )
                 for p in partitions
             )
             now = self._clock()
@@ -320,7 +321,7 @@ class Reporter:
         seconds, offsets = now - then.time, totals.offsets_done - then.offsets
         if seconds < LEAST_RATE_SECONDS or offsets < 0 or totals.bytes < then.bytes:
             return None, None  # it has just begun, or a task began again
-        left = totals.offsets_total - totals.offsets_done
+        left = max(0, totals.offsets_total - totals.offsets_done)
         rate = int((totals.bytes - then.bytes) / seconds)
         return rate, int(left * seconds / offsets) if offsets else None
 
@@ -332,7 +333,9 @@ class Reporter:
             if topic.done < topic.total and topic.moved and now - topic.moved <= MOVING_SECONDS
         )
         last = heapq.nlargest(MAX_MOVING, recent, key=lambda topic: topic.moved)
-        return tuple(TopicProgress(topic.name, topic.done, topic.total) for topic in sorted(last, key=_name_of))
+        return tuple(
+            TopicProgress(topic=topic.name, done=topic.done, total=topic.total) for topic in sorted(last, key=_name_of)
+        )
 
     def emit(self, name: str, changes: ConfigMapChanges) -> None:
         """Write what a run emits to the ConfigMap `name`. This is tried several times. Raises TopicsNotEmitted."""

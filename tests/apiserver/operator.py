@@ -21,7 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from logkeep_engine.contract.run import PartitionProgress, Progress, RunResult
+from logkeep_engine.contract.facts.progress import PartitionProgress
+from logkeep_engine.contract.run import Progress, RunResult
 from tests.cluster.apiserver import ApiServer
 from tests.cluster.kube_api import path_of
 
@@ -330,7 +331,9 @@ def progress(run_id: str, at: int) -> Progress:
     return Progress(
         run_id=run_id, phase="Running", start_time=time.time(), update_time=time.time(), topics=1, partitions=4,
         partitions_done=1, records=at, bytes=at * 10, offsets_done=at, offsets_total=1000,
-        partitions_shown=(PartitionProgress("orders", 0, 0, 1000, at, at, at * 10),),
+        partitions_shown=(
+            PartitionProgress(topic="orders", partition=0, start=0, end=1000, at=at, records=at, bytes=at * 10),
+        ),
     )  # fmt: skip
 
 

@@ -6,14 +6,25 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.contract.run import DrillFacts
+from logkeep_engine.contract.facts.outcome import DrillFacts
 from tests.apiserver.operator import Namespace, Operator, result, run_id_of, wait_for
 from tests.apiserver.test_operator import start
 from tests.unit.operator.world import restore_spec
 
 pytestmark = pytest.mark.timeout(300)
 
-FACTS = DrillFacts(725.4, 1450.2, 10, 1000, 10_000, "s3://bucket/runs/r/drill.json", 200, 1, 10, 20)
+FACTS = DrillFacts(
+    recovery_seconds=725.4,
+    verified_seconds=1450.2,
+    partitions=10,
+    records=1000,
+    bytes=10_000,
+    report="s3://bucket/runs/r/drill.json",
+    total=200,
+    cycle=1,
+    drilled=10,
+    runs=20,
+)
 
 
 def job_of(namespace: Namespace, kind: str, *known: str) -> dict[str, Any]:

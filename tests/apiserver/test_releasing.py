@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
+from logkeep_engine.contract.facts.outcome import HeldTopics
+from logkeep_engine.contract.facts.values import time_of
 from logkeep_engine.contract.model import replace
-from logkeep_engine.contract.run import HeldTopics
 from tests.apiserver.operator import Namespace, Operator, result, run_id_of, wait_for
 from tests.unit.operator.world import restore_spec
 
 pytestmark = pytest.mark.timeout(300)
 
-HELD = HeldTopics(2, ("orders", "payments"))
+HELD = HeldTopics(topics=2, topic_list=("orders", "payments"))
 
 
 def spec(hold_for: str, **more: Any) -> dict[str, Any]:
@@ -69,7 +70,7 @@ def test_topics_are_released_in_time_whatever_becomes_of_the_operator(namespace:
     namespace.kubectl("delete", "job", second["metadata"]["name"])
     operator.start()
     third = next_job(namespace, second)
-    released = replace(HELD, released=1, not_released=("payments: NotHeld",), released_time=time.time())
+    released = replace(HELD, released=1, not_released_list=("payments: NotHeld",), released_time=time_of(time.time()))
     operator.kill()
     namespace.write(third, result=result(run_id_of(third), kind="KafkaRestore", held_topics=released))
     namespace.job_ends(third, "Complete")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from logkeep_engine.contract.emitting import EmittedFacts
+from logkeep_engine.contract.facts.outcome import EmittedFacts
 from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.report import Reporter
@@ -142,7 +142,7 @@ def test_topics_that_a_restore_emits_are_taken_by_strimzi(
     key, changes = config_map_data(topics)
     sink = ConfigMapSink("unused", namespace.name, api=driver_account(api, namespace, request, tmp_path))
     Reporter(request.run_id, sink).emit(request.topics_config_map, changes)
-    facts = EmittedFacts(request.topics_config_map, key, len(topics))
+    facts = EmittedFacts(config_map=request.topics_config_map, key=key, topics=len(topics))
     ended = result(request.run_id, "KafkaRestore", outcome="DryRun" if dry else "Succeeded", emitted=facts)
     namespace.write(job, result=ended)
     namespace.job_ends(job, "Complete")

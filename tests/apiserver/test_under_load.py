@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from kubernetes import client, config
 
-from logkeep_engine.contract.run import LossFact
+from logkeep_engine.contract.facts.outcome import LossFact
 from tests.apiserver.calls import OPERATOR_GROUP, Calls
 from tests.apiserver.conftest import install_crds, install_operator_account
 from tests.apiserver.operator import Namespace, Operator, result, run_id_of, wait_for
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(300)
 
 CONTROLLERS = ("job-controller", "garbage-collector-controller", "namespace-controller")
 MANY = 150  # `bench.resources` asks 500
-LOSS = (LossFact("orders", 0, 10, 310, "retention overtook the reader"),)
+LOSS = (LossFact(topic="orders", partition=0, start=10, end=310, reason="retention overtook the reader"),)
 
 
 @pytest.fixture(scope="module")

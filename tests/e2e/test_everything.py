@@ -4,7 +4,6 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.kafka.user_requests import Acl, Quota
 from tests.cluster.kafka import CALM, STEADY, KafkaBroker
 from tests.cluster.kube_api import Document

@@ -244,7 +244,12 @@ class Backups:
         if heal:
             spec["reconcile"] = {"cron": "@daily", "heal": True}
         request = RunRequest(
-            "KafkaBackup", "test", "test", run_id or f"run-{secrets.token_hex(4)}", spec, reconcile=reconcile
+            kind="KafkaBackup",
+            name="test",
+            namespace="test",
+            run_id=run_id or f"run-{secrets.token_hex(4)}",
+            spec=spec,
+            reconcile=reconcile,
         )
         reporter = Reporter(request.run_id, *sinks)
         result = run_backup(

@@ -1,7 +1,6 @@
 """Archives of the formats Records and Avro for the tests of restores, written as a backup writes them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from logkeep_engine.archive.catalog.archive import Archive
@@ -10,6 +9,7 @@ from logkeep_engine.archive.catalog.facts import Coverage, GroupEntry, Receipt, 
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.archive_format import FormatName, FormatOptions
+from logkeep_engine.contract.model import replace
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import CLUSTER, FAST

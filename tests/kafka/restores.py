@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource
 
 from logkeep_engine.backup.run import run_backup
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_backup
@@ -130,7 +131,7 @@ class Archived:
 
 
 def try_backup(spec: Mapping[str, Any], run_id: str = "backup-1", runner: TaskRunner | None = None) -> RunResult:
-    request = RunRequest("KafkaBackup", "test", "", run_id, dict(spec))
+    request = RunRequest(kind="KafkaBackup", name="test", namespace="", run_id=run_id, spec=dict(spec))
     return run_backup(
         request, parse_backup(spec), lambda: runner or ThreadRunner(), Reporter(run_id), os.environ, timing=WATCH
     )
@@ -143,7 +144,7 @@ def back_up(spec: Mapping[str, Any], run_id: str = "backup-1", runner: TaskRunne
 
 
 def bring_back(spec: Mapping[str, Any], run_id: str = "restore-1", runner: TaskRunner | None = None) -> RunResult:
-    request = RunRequest("KafkaRestore", "test", "", run_id, dict(spec))
+    request = RunRequest(kind="KafkaRestore", name="test", namespace="", run_id=run_id, spec=dict(spec))
     return restore(request, parse_restore(spec), lambda: runner or ThreadRunner(), Reporter(run_id), os.environ)
 
 

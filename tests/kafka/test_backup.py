@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, BackupPlan, Piece
 from logkeep_engine.backup.task import BackupTask, PieceDone, archive_pieces
 from logkeep_engine.contract.cluster import ClusterSpec
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import ENV_ERASURES_DIR, ExitCode
 from logkeep_engine.contract.run import Progress, RunRequest, RunResult
 from logkeep_engine.kafka import admin
@@ -605,7 +606,9 @@ def test_driver_killed_in_the_middle_goes_on_where_it_was(
     backups: Backups, topics: Topics, unique: str, tmp_path: Path, master: str | None
 ) -> None:
     many_partitions(topics, unique)
-    slow = RunRequest("KafkaBackup", "test", "test", "the-run", backups.spec(unique, limits=SLOW))
+    slow = RunRequest(
+        kind="KafkaBackup", name="test", namespace="test", run_id="the-run", spec=backups.spec(unique, limits=SLOW)
+    )
     process = driver(backups, tmp_path / "one", slow, master, dies_by=signal.SIGKILL)
     assert process.wait(200) == -signal.SIGKILL
     before = backups.state()
@@ -632,7 +635,9 @@ def test_driver_that_is_asked_to_stop_says_so_and_can_go_on(
     backups: Backups, topics: Topics, unique: str, tmp_path: Path, master: str | None
 ) -> None:
     many_partitions(topics, unique)
-    slow = RunRequest("KafkaBackup", "test", "test", "the-run", backups.spec(unique, limits=SLOW))
+    slow = RunRequest(
+        kind="KafkaBackup", name="test", namespace="test", run_id="the-run", spec=backups.spec(unique, limits=SLOW)
+    )
     process = driver(backups, tmp_path / "one", slow, master, dies_by=signal.SIGTERM)
     output = process.communicate(timeout=200)[1]
     assert process.returncode == int(ExitCode.INTERRUPTED), output
@@ -654,7 +659,9 @@ def test_driver_that_is_asked_to_stop_says_so_and_can_go_on(
 def test_driver_refuses_a_wrong_spec_naming_the_field(
     backups: Backups, unique: str, tmp_path: Path, change: dict[str, Any], says: str
 ) -> None:
-    request = RunRequest("KafkaBackup", "test", "test", "the-run", {**backups.spec(unique), **change})
+    request = RunRequest(
+        kind="KafkaBackup", name="test", namespace="test", run_id="the-run", spec={**backups.spec(unique), **change}
+    )
     process = driver(backups, tmp_path / "one", request, None)
     output = process.communicate(timeout=120)[1]
     assert process.returncode == int(ExitCode.REFUSED), output
@@ -663,7 +670,7 @@ def test_driver_refuses_a_wrong_spec_naming_the_field(
 
 
 def test_driver_refuses_a_request_it_does_not_know(backups: Backups, unique: str, tmp_path: Path) -> None:
-    request = RunRequest("KafkaMove", "test", "test", "the-run", backups.spec(unique))
+    request = RunRequest(kind="KafkaMove", name="test", namespace="test", run_id="the-run", spec=backups.spec(unique))
     process = driver(backups, tmp_path / "one", request, None)
     process.communicate(timeout=120)
     assert process.returncode == int(ExitCode.REFUSED)

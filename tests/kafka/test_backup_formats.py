@@ -3,7 +3,7 @@
 import json
 import signal
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.backup import plan_builder as making
 from logkeep_engine.contract.cluster import ClusterSpec
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.errors import BrokerUnavailable
@@ -332,7 +333,9 @@ def test_driver_killed_in_the_middle_goes_on_where_it_was(
 ) -> None:
     many_partitions(topics, unique)
     spec = backups.spec(unique, format=format_name, topics=only(unique))
-    slow = RunRequest("KafkaBackup", "test", "test", "the-run", {**spec, "limits": SLOW})
+    slow = RunRequest(
+        kind="KafkaBackup", name="test", namespace="test", run_id="the-run", spec={**spec, "limits": SLOW}
+    )
     process = driver(backups, tmp_path / "one", slow, None, dies_by=signal.SIGKILL)
     assert process.wait(200) == -signal.SIGKILL
     state = backups.state()

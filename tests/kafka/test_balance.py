@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from logkeep_engine.backup import balance
 from logkeep_engine.backup.plan import BackupPlan, Chunk
 from logkeep_engine.contract.cluster import ClusterSpec
+from logkeep_engine.contract.model import replace
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.spark.nursery import Nursery
 from logkeep_engine.tasks import TaskRunner

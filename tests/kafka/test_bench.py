@@ -1,6 +1,5 @@
 """The benchmark's own parts against a real broker: what it loads, and that floor and engine move all of it."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from bench.engine import SUFFIX, backup_spec, convert_in_process, decode, restor
 from bench.topics import Topic
 from bench.wire import Wire
 from bench.worker import MOVERS
+from logkeep_engine.contract.model import replace
 from tests.cluster.kafka import KafkaBroker
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.maintenance.verify import verify
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import ENV_S3_ACCESS_KEY, ENV_S3_SECRET_KEY
 from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import Progress, RunRequest, RunResult
@@ -165,7 +165,7 @@ class World:
     def restore(self, seen: Seen, retrieval: dict[str, Any], **more: Any) -> RunResult:
         spec, run = self.spec(retrieval, **more), "restore-1"
         reporter = Reporter(run, seen, interval=0.01)
-        request = RunRequest("KafkaRestore", "test", "", run, spec)
+        request = RunRequest(kind="KafkaRestore", name="test", namespace="", run_id=run, spec=spec)
         try:
             return restore(request, parse_restore(spec), ThreadRunner, reporter, os.environ)
         finally:

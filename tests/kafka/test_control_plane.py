@@ -1,12 +1,12 @@
 """The control plane on a real broker."""
 
 import time
-from dataclasses import replace
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from logkeep_engine.contract.cluster import ClusterSpec
+from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import (
     BrokerRefused,
     BrokerUnavailable,

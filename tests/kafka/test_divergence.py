@@ -65,7 +65,9 @@ class History:
     def back_up(self, run_id: str = "", runner: ThreadRunner | None = None, **more: Any) -> RunResult:
         self._runs += 1
         spec = backup_spec(self.cluster, self.root, self.name, **more)
-        request = RunRequest("KafkaBackup", "test", "", run_id or f"backup-{self._runs}", spec)
+        request = RunRequest(
+            kind="KafkaBackup", name="test", namespace="", run_id=run_id or f"backup-{self._runs}", spec=spec
+        )
         reporter = Reporter(request.run_id)
         return run_backup(
             request, parse_backup(spec), lambda: runner or ThreadRunner(), reporter, os.environ, timing=WATCH

@@ -13,9 +13,10 @@ import pytest
 import yaml
 from confluent_kafka.admin import AdminClient
 
+from logkeep_engine.contract.facts.outcome import DrillFacts
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.restore_spec import parse_restore
-from logkeep_engine.contract.run import DrillFacts, RunRequest, RunResult
+from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.errors import BrokerUnavailable, NothingToRestore, RecordsDiffer, RecordsNotVerified
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
@@ -59,7 +60,7 @@ def drill_spec(broker: KafkaBroker, root: Path, prefix: str, **more: Any) -> dic
 def drilled(
     spec: dict[str, Any], run_id: str = "drill-1", runner: TaskRunner | None = None, name: str = "drill"
 ) -> RunResult:
-    request = RunRequest("KafkaRestore", name, "team", run_id, spec)
+    request = RunRequest(kind="KafkaRestore", name=name, namespace="team", run_id=run_id, spec=spec)
     return restore(request, parse_restore(spec), lambda: runner or ThreadRunner(), Reporter(run_id), os.environ)
 
 
@@ -153,7 +154,15 @@ class TestDrill:
     ) -> None:
         """Nothing in the cluster bears it out: the topics of a drill are gone. So a driver that starts again drills
         again."""
-        forged = RunResult("drill-1", "KafkaRestore", "Succeeded", 0, 1.0, 2.0, archive_id=archive_id(archive))
+        forged = RunResult(
+            run_id="drill-1",
+            kind="KafkaRestore",
+            outcome="Succeeded",
+            exit_code=0,
+            start_time=1.0,
+            end_time=2.0,
+            archive_id=archive_id(archive),
+        )
         (archive / "runs/drill-1").mkdir(parents=True)
         (archive / "runs/drill-1/result.json").write_text(forged.to_json())
         reports = [facts_of(drilled(drill_spec(kafka, archive, prefix))).report for _ in range(2)]
@@ -348,7 +357,9 @@ def test_a_driver_that_is_told_to_end_deletes_its_topics(
     back_up(backup_spec(kafka, archive, unique), "backup-2")
     spec = drill_spec(kafka, archive, prefix, limits={"bytesPerSecond": "64Ki"})
     request = tmp_path / "request.json"
-    request.write_text(RunRequest("KafkaRestore", "drill", "team", "drill-1", spec).to_json())
+    request.write_text(
+        RunRequest(kind="KafkaRestore", name="drill", namespace="team", run_id="drill-1", spec=spec).to_json()
+    )
     driver = start_driver(request)
     try:
         (name,) = wait_for_topics(kafka, prefix, driver)

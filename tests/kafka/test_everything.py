@@ -6,7 +6,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from confluent_kafka.admin import (
 
 from logkeep_engine.archive.catalog.cluster_state import KINDS, read_cluster_state, state_path
 from logkeep_engine.backup import cluster_state
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import ENV_KAFKA_PASSWORD, ENV_KAFKA_USERNAME
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import (
@@ -269,7 +270,7 @@ def test_a_cluster_that_is_gone_comes_back_with_everything(lost: Lost, broker: K
     assert found is not None
     assert (found.source_run, found.acls, found.acls_added, found.acls_refused) == ("backup-1", 41, 41, 0)
     assert (found.quotas, found.quotas_added, found.quotas_refused, found.quotas_kept) == (5, 5, 0, 0)
-    assert found.users == (  # the user logkeep is there
+    assert found.users_to_create == (  # the user logkeep is there
         "reader (SCRAM-SHA-256, 8192 iterations)",
         "writer (SCRAM-SHA-256, 8192 iterations)",
     )
@@ -726,7 +727,7 @@ def test_a_run_that_is_killed_behind_acls_that_take_its_rights_ends(
     found = result.cluster_state
     assert found is not None
     assert (found.acls_added, found.acls_refused, found.quotas_added, found.users_total) == (41, 0, 5, 2)
-    assert len(found.users) == 2
+    assert len(found.users_to_create) == 2
     assert any("the user may no longer set or see ACLs" in text for text in result.warnings)
     assert bring_back(spec) == result
 

@@ -1,12 +1,13 @@
 """Brokers that send readers to followers (KIP-392): backups are whole, and read by topic id."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.kafka import protocol
 from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.client import Limits, RawClient

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.writer import begin_run
+from logkeep_engine.contract.model import replace
 from tests.kafka.backing_up import FOR_TEST, WATCH, Backups, Topics, folder_spec
 
 RUN = "run-1"

@@ -260,11 +260,27 @@ class TestNotesOfWhatIsDone:
     """`result.json`, `runs/of-*`, `runs/begun-*`, `counted.json`, offset maps: success is a claim."""
 
     def asked(self, root: Path, spec: dict[str, Any], run_id: str) -> RunResult:
-        request = RunRequest("KafkaRestore", "r", "team", run_id, spec, remembered_as="KafkaRestore team/r")
+        request = RunRequest(
+            kind="KafkaRestore",
+            name="r",
+            namespace="team",
+            run_id=run_id,
+            spec=spec,
+            remembered_as="KafkaRestore team/r",
+        )
         return restore(request, parse_restore(spec), ThreadRunner, Reporter(run_id), os.environ)
 
     def success(self, root: Path, run_id: str, **more: Any) -> None:
-        result = RunResult(run_id, "KafkaRestore", "Succeeded", 0, 1.0, 2.0, archive_id=archive_of(root), **more)
+        result = RunResult(
+            run_id=run_id,
+            kind="KafkaRestore",
+            outcome="Succeeded",
+            exit_code=0,
+            start_time=1.0,
+            end_time=2.0,
+            archive_id=archive_of(root),
+            **more,
+        )
         put(root / "runs" / run_id / "result.json", result.to_json().encode())
 
     def test_a_forged_result_of_the_run_itself_is_no_success(self, kafka: KafkaBroker, root: Path) -> None:
@@ -419,7 +435,15 @@ def test_a_state_in_a_bucket_of_its_own_is_out_of_reach_of_who_writes_the_archiv
     """The documented set-up: what somebody puts beside the archive is not looked at."""
     state = {"uri": (tmp_path / "state").as_uri()}
     spec = restore_spec(kafka, root, state=state)
-    result = RunResult("restore-1", "KafkaRestore", "Succeeded", 0, 1.0, 2.0, archive_id=archive_of(root))
+    result = RunResult(
+        run_id="restore-1",
+        kind="KafkaRestore",
+        outcome="Succeeded",
+        exit_code=0,
+        start_time=1.0,
+        end_time=2.0,
+        archive_id=archive_of(root),
+    )
     put(root / "runs/restore-1/result.json", result.to_json().encode())
     assert bring_back(spec).records == 10
     assert len(committed(kafka, f"{unique}-copy")) == 10

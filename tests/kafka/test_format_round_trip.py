@@ -4,13 +4,13 @@ broker -> backup in each format -> conversions -> restore -> broker
 """
 
 import secrets
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import create_topic

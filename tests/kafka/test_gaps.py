@@ -6,7 +6,7 @@ Each test is a history in which records seemed to be gone. Waiting is the subjec
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from logkeep_engine.backup.pieces.batches import ChunkWriter
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, REASON_TRUNCATED, Piece
 from logkeep_engine.backup.task import PieceDone
 from logkeep_engine.contract.cluster import ClusterSpec
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.kafka.brokers import BrokerPool

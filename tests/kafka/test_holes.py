@@ -1,11 +1,12 @@
 """Holes that a backup of a real broker has left: a later run archives them, or records them as lost."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 
 from logkeep_engine.backup import plan_builder as making
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RECREATED, REASON_RETENTION
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.errors import BrokerUnavailable
 from logkeep_engine.tasks import TaskRunner

@@ -78,7 +78,7 @@ def test_formats_of_records_refuse_them_by_name_and_keep_what_lies_before(
     bombs: KafkaBroker, tmp_path: Path, name: str
 ) -> None:
     spec = backup_spec(bombs, tmp_path, BOMBS, format=name)
-    request = RunRequest("KafkaBackup", "test", "", "backup-1", spec)
+    request = RunRequest(kind="KafkaBackup", name="test", namespace="", run_id="backup-1", spec=spec)
 
     results: list[RunResult] = []
 

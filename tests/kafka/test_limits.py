@@ -3,13 +3,14 @@
 import secrets
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark import SparkContext
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.limits import Places
 from logkeep_engine.spark import listener

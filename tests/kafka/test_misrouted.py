@@ -4,12 +4,13 @@ is archived, and none is written to it.
 
 import threading
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import BrokerUnavailable
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import Limits

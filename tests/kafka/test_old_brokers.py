@@ -71,7 +71,7 @@ def test_what_was_read_by_name_of_a_topic_that_is_another_now_is_not_committed(
         topics.produce(unique, numbers(100, first=500))
 
     spec = backup_spec(old_broker, tmp_path, unique)
-    request = RunRequest("KafkaBackup", "test", "", "run", spec)
+    request = RunRequest(kind="KafkaBackup", name="test", namespace="", run_id="run", spec=spec)
     result = run_backup(request, parse_backup(spec), lambda: ThreadRunner(before=replace), Reporter("run"), {})
     assert "deleted and created again" in result.message
     state = Archive.open(open_uri(tmp_path.as_uri())).load()
@@ -89,7 +89,7 @@ def test_topics_without_ids_are_refused_by_name_and_version(kafka: KafkaBroker, 
         topics.create(unique)
         topics.produce(unique, numbers(10))
         spec = backup_spec(broker, tmp_path, unique)
-        request = RunRequest("KafkaBackup", "test", "", "run", spec)
+        request = RunRequest(kind="KafkaBackup", name="test", namespace="", run_id="run", spec=spec)
         result = run_backup(request, parse_backup(spec), ThreadRunner, Reporter("run"), {})
         with pytest.raises(Refused, match=r"Restores need Kafka 3\.6 or newer"):
             bring_back(restore_spec(broker, tmp_path / "newer"))

@@ -5,7 +5,6 @@ import os
 import random
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from logkeep_engine.archive.moments import iso
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.errors import NothingToRestore, SpecError
 from logkeep_engine.restore.sending import without_records as outside
@@ -220,14 +220,14 @@ def test_a_killed_driver_started_again_sends_the_same(
     time = NOON + 3 * HOUR if kind == "timestamp" else NOON + 4 * HOUR - 5
     slow = restore_spec(kafka, root, point={kind: iso(time)}, limits={"bytesPerSecond": "1Mi"})
     file = tmp_path / "request.json"
-    file.write_text(RunRequest("KafkaRestore", "test", "", "r1", slow).to_json())
+    file.write_text(RunRequest(kind="KafkaRestore", name="test", namespace="", run_id="r1", spec=slow).to_json())
     driver = start_driver(file)
     assert wait_for_more(kafka, copy, driver, 1_500_000)
     assert driver.poll() is None, "the run was over before it could be killed"
     os.killpg(driver.pid, signal.SIGKILL)
     driver.wait()
     fast = {**slow, "limits": {}}
-    file.write_text(RunRequest("KafkaRestore", "test", "", "r1", fast).to_json())
+    file.write_text(RunRequest(kind="KafkaRestore", name="test", namespace="", run_id="r1", spec=fast).to_json())
     driver = start_driver(file)
     assert driver.wait(180) == 0, (tmp_path / "driver.log").read_text()[-3000:]
     for partition in range(2):

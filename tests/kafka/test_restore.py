@@ -387,7 +387,7 @@ class TestStartedAgain:
             create_topic(kafka.bootstrap, copy, 2, NO_RETENTION)
         slow = restore_spec(kafka, root, ifTopicExists=mode, limits={"bytesPerSecond": "1Mi"})
         file = tmp_path / "request.json"
-        file.write_text(RunRequest("KafkaRestore", "test", "", "r1", slow).to_json())
+        file.write_text(RunRequest(kind="KafkaRestore", name="test", namespace="", run_id="r1", spec=slow).to_json())
         for _ in range(examples.number(1, deep=2)):
             driver = start_driver(file, spark=True)
             written = wait_for_more(kafka, copy, driver, 1_500_000)
@@ -399,7 +399,7 @@ class TestStartedAgain:
                 produce(kafka.bootstrap, copy, [Record(b"foreign", b"", NOW, partition=at) for at in (0, 1)])
                 foreign += 1
         fast = restore_spec(kafka, root, ifTopicExists=mode)
-        file.write_text(RunRequest("KafkaRestore", "test", "", "r1", fast).to_json())
+        file.write_text(RunRequest(kind="KafkaRestore", name="test", namespace="", run_id="r1", spec=fast).to_json())
         driver = start_driver(file, spark=True)
         assert driver.wait(180) == 0, (tmp_path / "driver.log").read_text()[-3000:]
         for partition in (0, 1):
@@ -646,7 +646,7 @@ class TestMerged:
         spec = restore_spec(kafka, root, ifTopicExists=mode)
         file = tmp_path / "request.json"
         slow = {**spec, "limits": {"bytesPerSecond": "100Ki"}}  # much longer for all of it than until it is killed
-        file.write_text(RunRequest("KafkaRestore", "test", "", "r1", slow).to_json())
+        file.write_text(RunRequest(kind="KafkaRestore", name="test", namespace="", run_id="r1", spec=slow).to_json())
         driver = start_driver(file)
         wait_for_more(kafka, copy, driver, 100_000, partitions="0")
         os.killpg(driver.pid, signal.SIGKILL)

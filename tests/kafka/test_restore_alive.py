@@ -5,7 +5,6 @@ import os
 import signal
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from logkeep_engine.archive.catalog import run_note
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.errors import RestoreBusy
@@ -128,7 +128,9 @@ def test_a_restore_whose_driver_was_stopped_is_resumed_and_ends_when_it_goes_on(
     folder.mkdir()
     request = folder / "request.json"
     spec = restore_spec(kafka, tmp_path, limits={"bytesPerSecond": "64Ki"})
-    request.write_text(RunRequest("KafkaRestore", "test", "", "restore-1", spec).to_json())
+    request.write_text(
+        RunRequest(kind="KafkaRestore", name="test", namespace="", run_id="restore-1", spec=spec).to_json()
+    )
     driver = start_driver(request)
     try:
         noted = tmp_path / "runs" / "restore-1" / "restore-plan.json", tmp_path / "runs" / "restore-1" / "alive.json"

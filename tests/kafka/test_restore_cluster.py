@@ -7,11 +7,12 @@ import pickle
 import random
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import BrokerUnavailable, TargetUnsuitable
 from logkeep_engine.kafka.connection import KafkaConnection

@@ -8,12 +8,12 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.erasure.run import ErasureAsked, erase
 from logkeep_engine.errors import ArchiveMismatch, TargetChanged, TargetUnsuitable, TopicExists
@@ -362,7 +362,7 @@ class TestCrashes:
             create_topic(kafka.bootstrap, copy, 5, NO_RETENTION)
         slow = spec(kafka, root, 5, ifTopicExists=mode, limits={"bytesPerSecond": "1Mi"})
         file = tmp_path / "request.json"
-        file.write_text(RunRequest("KafkaRestore", "test", "", "r1", slow).to_json())
+        file.write_text(RunRequest(kind="KafkaRestore", name="test", namespace="", run_id="r1", spec=slow).to_json())
         for _ in range(2):
             driver = start_driver(file)
             written = wait_for_more(kafka, copy, driver, 1_200_000, partitions="[0-4]")

@@ -2,11 +2,11 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.tasks import TaskRunner
 from tests import examples
 from tests.cluster.kafka_cluster import KafkaCluster

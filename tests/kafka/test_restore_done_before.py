@@ -75,7 +75,9 @@ class GitOps:
     def _request(self, run_id: str, again: str, changes: dict[str, Any]) -> RunRequest:
         name = "KafkaRestore team/again" + (f", run again: {again}" if again else "")
         spec = restore_spec(self._kafka, self.root, ifTopicExists="Append", **changes)
-        return RunRequest("KafkaRestore", "again", "team", run_id, spec, remembered_as=name)
+        return RunRequest(
+            kind="KafkaRestore", name="again", namespace="team", run_id=run_id, spec=spec, remembered_as=name
+        )
 
 
 def kill(driver: "subprocess.Popen[bytes]") -> None:

@@ -54,7 +54,13 @@ class ConfigMapOfTopics:
     def restore(self, spec: Mapping[str, Any], run_id: str = "restore-1", **more: Any) -> RunResult:
         """Restore as the driver of a run of the operator."""
         request = RunRequest(
-            "KafkaRestore", "again", "team", run_id, dict(spec), topics_config_map="again-topics", **more
+            kind="KafkaRestore",
+            name="again",
+            namespace="team",
+            run_id=run_id,
+            spec=dict(spec),
+            topics_config_map="again-topics",
+            **more,
         )
         return restore(request, parse_restore(spec), ThreadRunner, Reporter(run_id, self), os.environ)
 

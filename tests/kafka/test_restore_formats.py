@@ -273,7 +273,7 @@ class TestStartedAgain:
         spec = restore_spec(kafka, root, ifTopicExists=mode, recordBatches=batching)
         file = tmp_path / "request.json"
         slow = {**spec, "limits": {"bytesPerSecond": "400Ki"}}  # much longer for all of it than until it is killed
-        file.write_text(RunRequest("KafkaRestore", "test", "", "r1", slow).to_json())
+        file.write_text(RunRequest(kind="KafkaRestore", name="test", namespace="", run_id="r1", spec=slow).to_json())
         driver = start_driver(file)
         wait_for_more(kafka, copy, driver, 400_000, partitions="0")
         os.killpg(driver.pid, signal.SIGKILL)

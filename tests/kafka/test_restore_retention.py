@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from logkeep_engine.archive.catalog.cluster_state import read_cluster_state
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading.view import ends_of_runs
 from logkeep_engine.cli import app
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.errors import TargetUnsuitable
 from logkeep_engine.kafka.client import RawClient
@@ -180,7 +180,7 @@ class TestCreatedTopics:
         spec = spec_of(kafka, root, "Hold", configs={"override": {"retention.ms": str(7 * DAY)}})
         result = bring_back(spec)
         assert result.held_topics is not None
-        assert (result.held_topics.total, result.held_topics.topics) == (1, (f"{unique}-copy",))
+        assert (result.held_topics.topics, result.held_topics.topic_list) == (1, (f"{unique}-copy",))
         assert "1 topic keeps all records (retention.ms=-1, retention.bytes=-1) until" in result.message
         assert result.warnings == ()
         assert topic_settings(kafka, f"{unique}-copy") == HELD
@@ -302,7 +302,9 @@ class TestHoldFor:
     def end_of(self, spec: Mapping[str, Any], folder: Path, run_id: str = "restore-1") -> RunResult:
         """The result of a driver that is told to release the topics of a run."""
         folder.mkdir(exist_ok=True)
-        request = RunRequest("KafkaRestore", "test", "", run_id, dict(spec), release=True)
+        request = RunRequest(
+            kind="KafkaRestore", name="test", namespace="", run_id=run_id, spec=dict(spec), release=True
+        )
         (folder / "request.json").write_text(request.to_json())
         driver = start_driver(folder / "request.json", spark=False)
         code = driver.wait(120)
@@ -336,14 +338,14 @@ class TestHoldFor:
         found = self.end_of(spec, tmp_path / "release")
         assert replace(found, held_topics=result.held_topics) == RunResult.from_json(before)
         assert found.held_topics is not None
-        assert (found.held_topics.total, found.held_topics.released) == (2, 1)
+        assert (found.held_topics.topics, found.held_topics.released) == (2, 1)
         assert topic_settings(kafka, copy) == {"retention.ms": str(7 * DAY)}
         eventually(lambda: committed(kafka, copy) == [])
         assert len(committed(kafka, other)) == 300
         assert note.read_bytes() == before
         again = self.end_of(spec, tmp_path / "again")  # as after a driver that was killed before it could tell
         assert again.held_topics is not None
-        assert (again.held_topics.total, again.held_topics.released) == (2, 1)
+        assert (again.held_topics.topics, again.held_topics.released) == (2, 1)
         assert "ReleasedBefore" in released(spec, root)
         assert "NotHeld" in released(spec, root)
 
@@ -361,7 +363,7 @@ class TestHoldFor:
         eventually(lambda: time.time() > first.end_time + 1)
         ended = self.end_of(spec, tmp_path / "release", "restore-2")
         assert ended.held_topics is not None
-        assert (ended.run_id, ended.held_topics.total, ended.held_topics.released) == ("restore-2", 1, 1)
+        assert (ended.run_id, ended.held_topics.topics, ended.held_topics.released) == ("restore-2", 1, 1)
         assert topic_settings(kafka, copy) == {"retention.ms": str(7 * DAY)}
         eventually(lambda: committed(kafka, copy) == [])
         again = bring_back(spec, "restore-3")  # also after Kafka has deleted the records

@@ -235,7 +235,7 @@ def test_a_driver_killed_in_the_middle_goes_on_where_it_was(kafka: KafkaBroker, 
     spec = restore_spec(kafka, root, **SAME)
     ends = [end for _, end in bounds(kafka, unique, 2)]
     file = tmp_path / "request.json"
-    file.write_text(RunRequest("KafkaRestore", "test", "", "r1", spec).to_json())
+    file.write_text(RunRequest(kind="KafkaRestore", name="test", namespace="", run_id="r1", spec=spec).to_json())
     for part in range(1, 1 + examples.number(2, deep=6)):
         driver = start_driver(file)
         while driver.poll() is None and not reached(kafka, f"{unique}-copy", part * ends[0] // 8):

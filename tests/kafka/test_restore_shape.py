@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import ArchiveDamaged, Refused, SpecError, TargetUnsuitable, TopicExists
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane

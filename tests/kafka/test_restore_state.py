@@ -4,12 +4,12 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.contract.storage import StorageSpec
 from logkeep_engine.errors import SpecError, StateRefused
@@ -105,7 +105,9 @@ def test_an_archive_that_may_only_be_read_is_restored_with_its_state_elsewhere(
     # Goes on in processes of their own, which have nothing but their environment; and with other settings.
     spec |= {"spark": {"executor": {"instances": 1}}, "limits": {"bytesPerSecond": "10Mi"}}
     request = tmp_path / "request.json"
-    request.write_text(RunRequest("KafkaRestore", "test", "", "restore-1", spec).to_json())
+    request.write_text(
+        RunRequest(kind="KafkaRestore", name="test", namespace="", run_id="restore-1", spec=spec).to_json()
+    )
     assert start_driver(request, spark=True).wait(240) == 0, (tmp_path / "driver.log").read_text()
 
     end = json.loads((tmp_path / "end").read_text())

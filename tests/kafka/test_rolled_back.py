@@ -8,7 +8,6 @@ import os
 import shutil
 import struct
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.backup.run import run_backup
 from logkeep_engine.contract.anchor import Anchor
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import ENV_SIGNING_DIR, ExitCode
 from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import RunRequest, RunResult
@@ -37,12 +37,19 @@ from tests.unit.archive.forge import Document, relinked
 
 
 def back_up(spec: dict[str, Any], run_id: str, *, name: str = "nightly", **request: Any) -> RunResult:
-    asked = RunRequest("KafkaBackup", name, "team", run_id, spec, **{"uid": f"uid-of-{name}", **request})
+    asked = RunRequest(
+        kind="KafkaBackup",
+        name=name,
+        namespace="team",
+        run_id=run_id,
+        spec=spec,
+        **{"uid": f"uid-of-{name}", **request},
+    )
     return run_backup(asked, parse_backup(spec), ThreadRunner, Reporter(run_id), dict(os.environ) | POD)
 
 
 def bring_back(spec: dict[str, Any], **request: Any) -> RunResult:
-    asked = RunRequest("KafkaRestore", "again", "team", "restore-1", spec, **request)
+    asked = RunRequest(kind="KafkaRestore", name="again", namespace="team", run_id="restore-1", spec=spec, **request)
     return run_restore(asked, parse_restore(spec), ThreadRunner, Reporter("restore-1"), dict(os.environ) | POD)
 
 

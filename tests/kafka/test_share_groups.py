@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from confluent_kafka.cimpl import NewPartitions
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.errors import SpecError
 from logkeep_engine.kafka.connection import KafkaConnection

@@ -87,7 +87,9 @@ class Signed:
     def back_up(self, run_id: str, keys: str) -> RunResult:
         """Back up what is new."""
         spec = backup_spec(self.kafka, self._root, self.topic) | {"storage": {**self.place, **SIGNED}}
-        request = RunRequest("KafkaBackup", "nightly", "team", run_id, spec, uid="uid-of-nightly")
+        request = RunRequest(
+            kind="KafkaBackup", name="nightly", namespace="team", run_id=run_id, spec=spec, uid="uid-of-nightly"
+        )
         with environment(keys) as environ:
             here = {**environ, **POD}
             return run_backup(request, parse_backup(spec), ThreadRunner, Reporter(run_id), here, timing=WATCH)
@@ -100,7 +102,7 @@ class Signed:
     def bring_back(self, suffix: str, keys: str, **more: Any) -> RunResult:
         """Restore the topic with a suffix behind its name, or go on with that."""
         spec, run_id = self.spec(suffix, **more), f"restore{suffix}"
-        request = RunRequest("KafkaRestore", "again", "team", run_id, spec)
+        request = RunRequest(kind="KafkaRestore", name="again", namespace="team", run_id=run_id, spec=spec)
         with environment(keys) as environ:
             return run_restore(request, parse_restore(spec), ThreadRunner, Reporter(run_id), environ)
 

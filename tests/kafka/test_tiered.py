@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +23,7 @@ from logkeep_engine.backup import remote as remote_chunks
 from logkeep_engine.backup import run as backup_run
 from logkeep_engine.backup.plan import BackupPlan
 from logkeep_engine.contract.cluster import ClusterSpec
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.errors import RecordsWithheld
 from logkeep_engine.kafka.client import Limits, RawClient

@@ -14,8 +14,9 @@ from pyspark import SparkContext
 
 from logkeep_engine.archive.maintenance.kept_digests import DigestsPlace
 from logkeep_engine.archive.reports import reports_of
+from logkeep_engine.contract.facts.outcome import VerificationFacts
 from logkeep_engine.contract.restore_spec import parse_restore
-from logkeep_engine.contract.run import RunRequest, RunResult, VerificationFacts
+from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.errors import LogkeepError, SpecError
 from logkeep_engine.log.batch import parse_header, walk
 from logkeep_engine.log.compression import Codec
@@ -59,7 +60,7 @@ def report(root: Path, run_id: str = "restore-1") -> dict[str, Any]:
 
 def again(spec: dict[str, Any], run_id: str = "restore-1") -> RunResult:
     """Verify what a run has restored."""
-    request = RunRequest("KafkaRestore", "test", "", run_id, spec)
+    request = RunRequest(kind="KafkaRestore", name="test", namespace="", run_id=run_id, spec=spec)
     return verify_again(request, parse_restore(spec), ThreadRunner, Reporter(run_id), os.environ)
 
 
@@ -362,7 +363,7 @@ def test_a_verification_shows_how_far_it_is(kafka: KafkaBroker, unique: str, tmp
     back_up(backup_spec(kafka, tmp_path, unique))
     spec = {**restore_spec(kafka, tmp_path), **FULL}
     reporter = Watched("restore-1")
-    request = RunRequest("KafkaRestore", "test", "", "restore-1", spec)
+    request = RunRequest(kind="KafkaRestore", name="test", namespace="", run_id="restore-1", spec=spec)
     result = restore(request, parse_restore(spec), ThreadRunner, reporter, os.environ)
     assert facts_of(result).outcome == "Verified"
     restored, verified = reporter.told[:4], reporter.told[4:]

@@ -404,7 +404,7 @@ def test_acls_quotas_and_users(pair: Pair, topics: Topics, unique: str, tmp_path
     assert acls <= set(found.acls().items or ())
     assert quotas <= set(found.quotas().items or ())
     assert result.cluster_state is not None
-    assert (f"{unique} (SCRAM-SHA-256, 8192 iterations)" in result.cluster_state.users) == tells_users
+    assert (f"{unique} (SCRAM-SHA-256, 8192 iterations)" in result.cluster_state.users_to_create) == tells_users
     assert unique in topic_names(pair.target.bootstrap)
 
 

@@ -70,7 +70,9 @@ def _drive(kind: str, run_id: str, spec: str, log: str, answers: Connection) -> 
         sys.stderr = file
         logging.basicConfig(level=logging.INFO, stream=file, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         try:
-            answers.send(_perform(RunRequest(kind, "ledger", "", run_id, json.loads(spec))))
+            answers.send(
+                _perform(RunRequest(kind=kind, name="ledger", namespace="", run_id=run_id, spec=json.loads(spec)))
+            )
         except BaseException:
             traceback.print_exc(file=file)
             raise

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.restore.model.offset_map import FoundOffset, OffsetPlace
 from tests.model.asking import Asked, Fault

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -16,6 +15,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.moments import iso
+from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.restore.model.point import plan_point
 from logkeep_engine.restore.planning.planner import RestorePlanner

@@ -7,7 +7,9 @@ and what was written on it. A point is what all lines were at the end of a run. 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from logkeep_engine.contract.model import replace
 
 Key = tuple[str, int]
 """Topic id and partition."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -29,6 +29,7 @@ from logkeep_engine.archive.writing.packs import TaskPacks
 from logkeep_engine.backup.merging import merge_segments
 from logkeep_engine.backup.snapshots import make_snapshots
 from logkeep_engine.contract.archive_format import SegmentSpec
+from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import SpecError
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode

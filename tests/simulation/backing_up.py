@@ -1,7 +1,6 @@
 """Backups of a simulated cluster by the product's own `run_backup`, and what they leave in the archive."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup import run as running
 from logkeep_engine.contract.cluster import ClusterSpec
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.connection import KafkaConnection, Limits, connection_from

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from logkeep_engine.contract.run import LossFact
+from logkeep_engine.contract.facts.outcome import LossFact
 from logkeep_engine.log.records import Record
 from tests.simulation.cluster import SimulatedCluster, Topic
 from tests.simulation.faults import FOREVER

@@ -189,7 +189,13 @@ class Simulation:
 
         def start(driver: Process, runner: Callable[[], TaskThreads]) -> RunResult:
             request = RunRequest(
-                "KafkaBackup", "simulated", "default", run_id, spec, uid="simulated", anchor=self._newest_anchor()
+                kind="KafkaBackup",
+                name="simulated",
+                namespace="default",
+                run_id=run_id,
+                spec=spec,
+                uid="simulated",
+                anchor=self._newest_anchor(),
             )
             reporter = Reporter(run_id)
             return run_backup(request, parse_backup(spec), runner, reporter, {}, WATCH)
@@ -293,7 +299,9 @@ class Simulation:
 
         def start(driver: Process, runner: Callable[[], TaskThreads]) -> RunResult:
             anchor = self._newest_anchor()
-            request = RunRequest("KafkaRestore", "simulated", "default", run_id, spec, anchor=anchor)
+            request = RunRequest(
+                kind="KafkaRestore", name="simulated", namespace="default", run_id=run_id, spec=spec, anchor=anchor
+            )
             with patch.object(count, "lost", _noting(cluster, count.lost)):
                 return run_restore(request, parse_restore(spec), runner, Reporter(run_id), {})
 

@@ -11,7 +11,8 @@ import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.reading.view import choose
-from logkeep_engine.contract.run import RunResult, TopicCoverage
+from logkeep_engine.contract.facts.outcome import TopicCoverage
+from logkeep_engine.contract.run import RunResult
 from logkeep_engine.storage import open_uri
 from tests.kafka.restores import ThreadRunner, try_backup
 from tests.simulation.backing_up import backup_spec, state_of

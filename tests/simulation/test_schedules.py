@@ -3,13 +3,13 @@
 A seed that fails prints its history; `make simulate SEED=<seed> N=1` runs it again.
 """
 
-from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
 
 from logkeep_engine.archive.catalog.facts import Receipt
 from logkeep_engine.backup.pieces import writer as pieces
+from logkeep_engine.contract.model import replace
 from tests.examples import number
 from tests.simulation import variety
 from tests.simulation.run import run_seeds

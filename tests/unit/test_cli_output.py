@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 
 import pytest
 import typer
@@ -15,9 +14,11 @@ from logkeep_engine.cli.kubectl import app as plugin
 from logkeep_engine.cli.options import Output
 from logkeep_engine.cli.output import facts, stdout, table
 from logkeep_engine.cli.resource import _print_result, _result_rows
+from logkeep_engine.contract.facts.outcome import DrillFacts, HeldTopics
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import RESTORE, ExitCode
 from logkeep_engine.contract.restore_spec import parse_restore
-from logkeep_engine.contract.run import DrillFacts, HeldTopics, RunResult
+from logkeep_engine.contract.run import RunResult
 
 LONG = "orders-of-the-year-of-which-the-name-is-long"
 
@@ -85,8 +86,19 @@ def test_a_wrong_value_of_an_option_is_named_with_those_that_exist(program: type
 
 
 def test_a_result_counts_positions_by_their_name_and_says_how_far_a_sampled_drill_is() -> None:
-    done = RunResult("r", RESTORE, "Succeeded", 0, 0.0, 9.0, groups=5)
-    drill = DrillFacts(1.0, 2.0, 3, 4, 5, "s3://a/drill.json", total=200, cycle=1, drilled=40, runs=20)
+    done = RunResult(run_id="r", kind=RESTORE, outcome="Succeeded", exit_code=0, start_time=0.0, end_time=9.0, groups=5)
+    drill = DrillFacts(
+        recovery_seconds=1.0,
+        verified_seconds=2.0,
+        partitions=3,
+        records=4,
+        bytes=5,
+        report="s3://a/drill.json",
+        total=200,
+        cycle=1,
+        drilled=40,
+        runs=20,
+    )
     assert ("positions of groups", "5") in _result_rows(done, moves_groups=True)
     told = ("drilled", "40/200, all partitions within 20 runs")
     assert told in _result_rows(replace(done, drill=drill), moves_groups=False)
@@ -97,7 +109,16 @@ def test_a_restore_says_when_and_how_held_topics_are_to_be_released(capsys: pyte
     source = {"storage": {"uri": "s3://bucket"}}
     topics = {"retention": "Hold"}
     plain = {"source": source, "cluster": {"bootstrapServers": ["k:1"]}}
-    done = RunResult("r1", RESTORE, "Succeeded", 0, 0.0, 9.5, held_topics=HeldTopics(1, ("a",)), message="1 topic")
+    done = RunResult(
+        run_id="r1",
+        kind=RESTORE,
+        outcome="Succeeded",
+        exit_code=0,
+        start_time=0.0,
+        end_time=9.5,
+        held_topics=HeldTopics(topics=1, topic_list=("a",)),
+        message="1 topic",
+    )
     _print_result(done, Output.TEXT, parse_restore({**plain, "topics": topics}))
     assert "holdFor" not in capsys.readouterr().err
     timed = parse_restore({**plain, "topics": {**topics, "holdFor": "1h"}})

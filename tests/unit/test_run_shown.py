@@ -13,9 +13,13 @@ import logkeep_engine
 from logkeep_engine.archive.maintenance.verify import VerifyProgress
 from logkeep_engine.cli import app, kubectl
 from logkeep_engine.cli.progress import RunShown, VerifyShown
-from logkeep_engine.contract.run import PartitionProgress, Progress, TopicProgress
+from logkeep_engine.contract.facts.progress import PartitionProgress, TopicProgress
+from logkeep_engine.contract.run import Progress
 
-THOUSAND = tuple(PartitionProgress(f"topic-{number:04}", 0, 0, 60, 0, 0, 0) for number in range(1000))
+THOUSAND = tuple(
+    PartitionProgress(topic=f"topic-{number:04}", partition=0, start=0, end=60, at=0, records=0, bytes=0)
+    for number in range(1000)
+)
 
 
 def progress(*moving: str, done: int = 30_000, **changes: object) -> Progress:
@@ -27,12 +31,12 @@ def progress(*moving: str, done: int = 30_000, **changes: object) -> Progress:
         "offsets_done": done,
         "offsets_total": 60_000,
         "partitions_shown": THOUSAND,
-        "moving": tuple(TopicProgress(name, 20, 60) for name in moving),
+        "moving": tuple(TopicProgress(topic=name, done=20, total=60) for name in moving),
         "bytes_per_second": 100 << 20,
         "seconds_left": 3725,
     }
     facts = {"phase": "Running", **facts, **changes}
-    return Progress("run", start_time=0.0, update_time=1.0, **facts)  # type: ignore[arg-type]
+    return Progress(run_id="run", start_time=0.0, update_time=1.0, **facts)  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -14,8 +14,9 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup.plan import BackupPlan, open_gaps, open_pieces
 from logkeep_engine.backup.selection import is_internal
 from logkeep_engine.backup.unselected_topics import literal
+from logkeep_engine.contract.facts.outcome import TopicCoverage
 from logkeep_engine.contract.patterns import NamePatterns
-from logkeep_engine.contract.run import MAX_LIST, TopicCoverage
+from logkeep_engine.contract.run import MAX_LIST
 from logkeep_engine.contract.spec import KafkaBackupSpec, OnUnmatched, Topics
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import PatternsUnmatched

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.claim import claim_of
@@ -30,8 +29,10 @@ from logkeep_engine.backup.selection import retention_rules
 from logkeep_engine.backup.summary import data_loss, log_warnings
 from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.dry_run import DRY_RUN, DryRunReport, PlannedGroup, PlannedRefusal, PlannedTopic
+from logkeep_engine.contract.facts.outcome import LossFact
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import BACKUP
-from logkeep_engine.contract.run import MAX_LIST, LossFact, RunRequest, RunResult
+from logkeep_engine.contract.run import MAX_LIST, RunRequest, RunResult
 from logkeep_engine.contract.spec import KafkaBackupSpec, OnDataLoss
 from logkeep_engine.errors import LogkeepError, Refused
 from logkeep_engine.frame import DriverRun
@@ -117,7 +118,12 @@ class BackupDryRun(DriverRun):
         if forks:
             self._refusals.append(diverged(forks, names, self._spec.format))
         if plan.gaps and self._spec.on_data_loss is OnDataLoss.FAIL:
-            lost = [LossFact(names[gap.topic_id], gap.partition, gap.start, gap.end, gap.reason) for gap in plan.gaps]
+            lost = [
+                LossFact(
+                    topic=names[gap.topic_id], partition=gap.partition, start=gap.start, end=gap.end, reason=gap.reason
+                )
+                for gap in plan.gaps
+            ]
             self._refusals.append(data_loss(lost))
         missed = unmatched_error(plan, self._spec)
         if missed is not None:

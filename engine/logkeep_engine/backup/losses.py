@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from logkeep_engine.archive.catalog.archive import Archive
@@ -16,6 +16,7 @@ from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import BackupPlan, Piece, pack
 from logkeep_engine.backup.task import PieceDone, PieceFailure, archive_pieces
 from logkeep_engine.contract.archive_format import Compatibility, FormatName, FormatOptions
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch, FormatLoss, LogDiverged, ObjectMissing, RecordsWithheld

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 
 from logkeep_engine.archive.catalog.archive import Archive
@@ -38,6 +38,7 @@ from logkeep_engine.backup.selection import (
 )
 from logkeep_engine.backup.unselected_topics import Names, UnselectedTopics, left_out, missed
 from logkeep_engine.contract.archive_format import FormatName
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.spec import KafkaBackupSpec, OnDivergence
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, ObjectExists, ObjectMissing

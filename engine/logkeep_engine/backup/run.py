@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 from logkeep_engine.archive.catalog.archive import Archive
@@ -70,8 +69,9 @@ from logkeep_engine.backup.watch import EndedBackup
 from logkeep_engine.contract.archive import ArchiveReport
 from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.cluster_state import ClusterStateMode
-from logkeep_engine.contract.reconcile import ReconcileFacts
-from logkeep_engine.contract.run import MAX_LIST, LossFact, RunRequest, RunResult
+from logkeep_engine.contract.facts.outcome import LossFact, ReconcileFacts
+from logkeep_engine.contract.model import replace
+from logkeep_engine.contract.run import MAX_LIST, RunRequest, RunResult
 from logkeep_engine.contract.spec import KafkaBackupSpec, OnDataLoss
 from logkeep_engine.errors import (
     ArchiveMismatch,

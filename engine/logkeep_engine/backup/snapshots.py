@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -60,6 +60,7 @@ from logkeep_engine.compaction.spreading import (
     work_of,
 )
 from logkeep_engine.contract.compacted import CompactedTopics, Snapshots
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, LogkeepError, ObjectCold
 from logkeep_engine.limits import NO_LIMITS

@@ -8,7 +8,7 @@ from logkeep_engine.archive.catalog.facts import Gap
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup.divergence import branch_warning, uncompared_warning
 from logkeep_engine.backup.plan import BackupPlan, Chunk
-from logkeep_engine.contract.run import LossFact
+from logkeep_engine.contract.facts.outcome import LossFact
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import DataLoss
 
@@ -23,7 +23,10 @@ def loss_facts(plan: BackupPlan, state: ArchiveState, open_losses: Iterable[Gap]
     for item in ranges:
         found += state.gaps_in(item.topic_id, item.partition, item.start, item.end)
     gaps = {(gap.topic_id, gap.partition, gap.start): gap for gap in found}
-    facts = [LossFact(names[gap.topic_id], gap.partition, gap.start, gap.end, gap.reason) for gap in gaps.values()]
+    facts = [
+        LossFact(topic=names[gap.topic_id], partition=gap.partition, start=gap.start, end=gap.end, reason=gap.reason)
+        for gap in gaps.values()
+    ]
     return sorted(facts, key=lambda fact: (fact.topic, fact.partition, fact.start))
 
 

@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from logkeep_engine.archive.catalog.facts import Receipt
@@ -29,6 +29,7 @@ from logkeep_engine.backup.pieces.writer import BackupSetting, PieceWriter
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, REASON_TRUNCATED, Piece
 from logkeep_engine.backup.transactions import ListDisagreement
 from logkeep_engine.contract.archive_format import FormatName
+from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import (
     BatchTooLarge,
     CorruptBatch,

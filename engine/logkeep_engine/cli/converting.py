@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -32,6 +32,7 @@ from logkeep_engine.contract.archive_format import (
     FormatName,
     FormatOptions,
 )
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.restore_spec import BatchCompression
 from logkeep_engine.contract.values import parse_segment_bytes, so_many
 from logkeep_engine.errors import SpecError

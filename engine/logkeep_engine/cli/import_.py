@@ -6,7 +6,6 @@ Imports that take long happen inside the command.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +16,7 @@ from logkeep_engine.cli.errors import EXIT_CODES, errors
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, options_of, refuse, spread
 from logkeep_engine.cli.running import SparkOptions
 from logkeep_engine.contract.archive_format import FormatName
+from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:

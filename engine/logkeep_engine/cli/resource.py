@@ -6,7 +6,6 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,6 +27,7 @@ from logkeep_engine.cli.running import (
 )
 from logkeep_engine.collector import paused
 from logkeep_engine.contract.checks import check_spec
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import BACKUP, COMMAND_LINE, ExitCode
 from logkeep_engine.contract.restore_spec import GroupRestore, KafkaRestoreSpec, parse_restore
 from logkeep_engine.contract.run import RunRequest, RunResult
@@ -224,7 +224,7 @@ def _result_rows(result: RunResult, moves_groups: bool) -> list[tuple[str, str]]
             told = f"{measured.drilled}/{measured.total}, all partitions within {measured.runs} runs"
             rows.append(("drilled", told))
     if result.held_topics is not None:
-        rows.append(("held topics", str(result.held_topics.total)))
+        rows.append(("held topics", str(result.held_topics.topics)))
     if result.verification is not None:
         found = result.verification
         told = found.message if _is_verdict(result) else f"{found.outcome}: {found.message}"

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
+from logkeep_engine.contract.facts.values import TopicName
 from logkeep_engine.contract.model import Model
 
 LATEST_TIME = 253402300799.0  # the end of the year 9999: later times have no name
@@ -20,7 +21,6 @@ MAX_PATH = 1024  # of an object, S3's own limit
 Count = Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)]
 Time = Annotated[float, Field(strict=True, ge=0, le=LATEST_TIME, allow_inf_nan=False)]
 Seconds = Annotated[int, Field(strict=True, ge=0, le=int(LATEST_TIME))]
-TopicName = Annotated[str, Field(max_length=249)]
 RunName = Annotated[str, Field(max_length=128)]
 Rule = Annotated[str, Field(pattern=r"^[A-Za-z]{1,32}$")]
 

@@ -10,7 +10,9 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, ValidationError
 
-from logkeep_engine.contract.archive import Count, Seconds, TopicName
+from logkeep_engine.contract.archive import Count, Seconds
+from logkeep_engine.contract.facts.values import Text as AnyText
+from logkeep_engine.contract.facts.values import TopicName
 from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.values import so_many, told_aborted
 
@@ -19,7 +21,7 @@ MAX_TEXT = 1024
 DRY_RUN = "DryRun"
 """The outcome of a run that was only to find out what it would do."""
 
-Text = Annotated[str, Field(max_length=1 << 20)]
+Text = Annotated[AnyText, Field(max_length=1 << 20)]
 M = TypeVar("M", bound=Model)
 
 

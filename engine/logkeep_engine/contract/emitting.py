@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from logkeep_engine.contract.model import Model
@@ -57,12 +56,3 @@ class EmitOptions(Model):
             raise ValueError(
                 "emitOptions.strimziCluster must be set with emit, unless cluster.strimzi names a Kafka resource"
             )
-
-
-@dataclass(frozen=True)
-class EmittedFacts:
-    """So many topics are in a ConfigMap, under a key. With KEY_TOPICS_PACKED they are compressed (gzip)."""
-
-    config_map: str
-    key: str
-    topics: int

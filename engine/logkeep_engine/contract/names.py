@@ -4,8 +4,10 @@ ConfigMaps, paths in the pod.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
+
+from logkeep_engine.contract.model import replace
 
 BACKUP, RESTORE, BACKUP_RUN = "KafkaBackup", "KafkaRestore", "KafkaBackupRun"
 ERASURE = "Erasure"

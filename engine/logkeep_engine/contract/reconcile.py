@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.values import CronExpression, TimeZoneName
 
@@ -21,20 +19,3 @@ class ReconcileSpec(Model):
     """The next run reads the partitions with stale keys again from their log start, whatever compactedTopics says. What
     it reads takes the place of what the archive has of them. Points of before are refused then, but for the ends of
     runs that retention keeps."""
-
-
-@dataclass(frozen=True)
-class ReconcileFacts:
-    """The findings of a reconciliation. `outcome` is Same, StaleKeys, NotCompared or KeysMissing. `keys` are those of
-    the archive, `stale` those that are gone in the cluster, `missing` those whose last record the archive lacks.
-    `report` is the URI of the document that tells all of it."""
-
-    outcome: str
-    message: str = ""
-    partitions: int = 0
-    not_compared: int = 0
-    keys: int = 0
-    stale: int = 0
-    missing: int = 0
-    end_time: float = 0.0
-    report: str = ""

@@ -81,6 +81,12 @@ class StoredDocument:
 
     def loads(self, data: str | bytes) -> dict[str, Any]:
         """The values by their keys, without the format. Raises DocumentUnknown and DocumentDamaged."""
+        document = self.body_of(data)
+        self.check(document)
+        return document
+
+    def body_of(self, data: str | bytes) -> dict[str, Any]:
+        """The same, for who checks keys and kinds itself."""
         if len(data) > self.most:
             raise DocumentDamaged(f"not a {self.what}: {len(data)} bytes, of at most {self.most}")
         try:
@@ -88,13 +94,12 @@ class StoredDocument:
         except ValueError as error:
             raise DocumentDamaged(f"not a {self.what}: it is not whole JSON: {error}") from error
         if not isinstance(document, dict):
-            raise DocumentDamaged(f"not a {self.what}: {_told(document)}, not an object")
+            raise DocumentDamaged(f"not a {self.what}: {shown_value(document)}, not an object")
         if "format" not in document:
             raise DocumentDamaged(f"not a {self.what}: it has no format number")
         found = document.pop("format")
         if type(found) is not int or found != self.format:
             raise DocumentUnknown(f"{self.what} of format {found!r:.100}; this version reads {self.format}")
-        self.check(document)
         return document
 
     def check(self, body: Any) -> None:
@@ -118,12 +123,12 @@ def _check(value: Any, shape: Shape, where: str) -> None:
     elif isinstance(shape, tuple):
         _check_row(value, shape, where)
     elif not _is_one(value, shape):
-        raise DocumentDamaged(f"{where or 'it'} is {_told(value)}")
+        raise DocumentDamaged(f"{where or 'it'} is {shown_value(value)}")
 
 
 def _check_object(value: Any, shape: Mapping[Any, Shape], where: str) -> None:
     if type(value) is not dict:
-        raise DocumentDamaged(f"{where or 'it'} is {_told(value)}, not an object")
+        raise DocumentDamaged(f"{where or 'it'} is {shown_value(value)}, not an object")
     if str in shape:
         for key, item in value.items():
             _check(item, shape[str], f"{where}[{key!r:.100}]")
@@ -140,7 +145,7 @@ def _check_object(value: Any, shape: Mapping[Any, Shape], where: str) -> None:
 
 def _check_list(value: Any, shape: Shape, where: str) -> None:
     if type(value) is not list:
-        raise DocumentDamaged(f"{where or 'it'} is {_told(value)}, not a list")
+        raise DocumentDamaged(f"{where or 'it'} is {shown_value(value)}, not a list")
     # Plans have 100,000 rows: the types of one that was good are those of a good one.
     rows_of_plain = isinstance(shape, tuple) and not any(isinstance(kind, (Maybe, dict, list, tuple)) for kind in shape)
     good: set[tuple[type, ...]] = set()
@@ -154,7 +159,7 @@ def _check_list(value: Any, shape: Shape, where: str) -> None:
 
 def _check_row(value: Any, shape: tuple[Shape, ...], where: str) -> None:
     if type(value) is not list or len(value) != len(shape):
-        raise DocumentDamaged(f"{where or 'it'} is {_told(value)}, not a row of {len(shape)}")
+        raise DocumentDamaged(f"{where or 'it'} is {shown_value(value)}, not a row of {len(shape)}")
     for number, (item, kind) in enumerate(zip(value, shape, strict=True)):
         _check(item, kind, f"{where}[{number}]")
 
@@ -167,7 +172,7 @@ def _is_one(value: Any, shape: Shape) -> bool:
     return type(value) in kinds or (type(value) is int and float in kinds)
 
 
-def _told(value: Any) -> str:
+def shown_value(value: Any) -> str:
     """A value, for messages."""
     if isinstance(value, (dict, list)):
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"

@@ -94,3 +94,13 @@ def log_warnings_alone() -> None:
 
 def _indented(lines: str) -> str:
     return "\n".join(f"  {line}" for line in visible_lines(lines).split("\n"))
+
+
+MESSAGE_MAX = 1024
+
+
+def cut(message: str, most: int = MESSAGE_MAX) -> str:
+    """The message on one line, of which each character is seen (`visible`), and at most so many characters of it: for
+    conditions, events and entries of a status, which people read on terminals."""
+    message = visible(message)
+    return message if len(message) <= most else message[: most - 1] + "…"

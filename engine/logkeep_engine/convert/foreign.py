@@ -12,13 +12,14 @@ from __future__ import annotations
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Partition, TopicEntry
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.writing.record_writer import entry_of
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.convert.check import CheckedSegment
 from logkeep_engine.convert.clipped import ClippedStorage

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from logkeep_engine.archive import names
@@ -24,6 +24,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.contract.archive_format import DEFAULT_DIGEST, DigestAlgorithm, FormatName
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.convert.check import CheckedSegment, CheckSetting, check_segments, rebuilt_index
 from logkeep_engine.convert.folder import Folder, FoundSegment, manifests, scan

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from logkeep_engine.archive import names
@@ -31,6 +31,7 @@ from logkeep_engine.archive.writing.record_files import (
 )
 from logkeep_engine.archiving import ArchivingRun, Committer, check_beginning
 from logkeep_engine.contract.archive_format import Compression, DigestAlgorithm, FormatName, FormatOptions
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.convert.inexact import carry_exact, told_of_logs
 from logkeep_engine.convert.lineage import check_same_logs, leader_epochs, leaders_seen

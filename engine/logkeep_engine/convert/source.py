@@ -10,7 +10,7 @@ segment.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.cluster_state import ClusterState, read_cluster_state
@@ -23,6 +23,7 @@ from logkeep_engine.archive.reading import view
 from logkeep_engine.archive.reading.beginnings import missing_beginnings
 from logkeep_engine.archive.reading.partition import is_batched
 from logkeep_engine.contract.archive_format import FormatName
+from logkeep_engine.contract.model import replace
 from logkeep_engine.convert.lineage import Leaders, leaders_of
 from logkeep_engine.errors import ArchiveMismatch
 from logkeep_engine.log.segment import AbortedTxn

@@ -10,7 +10,7 @@ some batches or records, a small segment, and the blocks of reader and writer, w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 
@@ -20,6 +20,7 @@ from logkeep_engine.archive.reading.partition import NeighbouringReads, open_par
 from logkeep_engine.archive.writing.log_writer import Packing
 from logkeep_engine.archive.writing.packs import TaskPacks
 from logkeep_engine.contract.archive_format import DEFAULT_PACK_BELOW, Compatibility, FormatName
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.values import parse_quantity
 from logkeep_engine.convert.loss import LossCount
 from logkeep_engine.convert.plan import ConvertChunk

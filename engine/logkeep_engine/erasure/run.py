@@ -13,7 +13,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from logkeep_engine.archive.catalog.archive import NO_CLAIM, Archive
@@ -36,6 +36,7 @@ from logkeep_engine.archive.maintenance.removal import purge, write_indexes
 from logkeep_engine.archive.maintenance.rewriting import RewritePlace
 from logkeep_engine.archive.maintenance.topics_on_hold import hold_on
 from logkeep_engine.archiving import ArchivingRun
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import ERASURE
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.values import so_many

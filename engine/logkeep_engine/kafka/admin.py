@@ -10,13 +10,13 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError, TopicGone
 from logkeep_engine.kafka.brokers import ADVERTISED, BrokerPool
 from logkeep_engine.kafka.connection import KafkaConnection, told_authorities, told_login

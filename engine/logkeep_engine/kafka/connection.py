@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from logkeep_engine.contract import names
 from logkeep_engine.contract.cluster import ClusterSpec, Protocol, SaslMechanism
+from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import CredentialsMissing, SpecError, by_place
 from logkeep_engine.kafka.login import Login
 

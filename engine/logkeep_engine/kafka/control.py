@@ -12,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import BrokerUnavailable
 from logkeep_engine.kafka.admin import in_a_loop
 from logkeep_engine.kafka.client import RawClient

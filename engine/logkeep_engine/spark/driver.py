@@ -15,12 +15,12 @@ import signal
 import sys
 import time
 from collections.abc import MutableMapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
 from logkeep_engine import interrupt
 from logkeep_engine.collector import paused
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import BACKUP, PATH_TERMINATION_LOG, RESTORE, TERMINATION_MESSAGE_MAX_BYTES, ExitCode
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.request_files import ARGUMENT_HASH, ARGUMENT_RUN

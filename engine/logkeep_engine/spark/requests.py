@@ -11,9 +11,9 @@ import contextlib
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import KEY_EXECUTOR_TEMPLATE
 from logkeep_engine.contract.request_files import mounted_files, request_hash
 from logkeep_engine.contract.run import RunRequest

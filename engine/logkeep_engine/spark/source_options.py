@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -29,6 +29,7 @@ from pyspark.sql.datasource import (
 )
 
 from logkeep_engine.contract.archive_format import FormatName
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.patterns import Pattern, PatternInvalid
 from logkeep_engine.contract.values import parse_quantity
 from logkeep_engine.errors import SpecError

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
+from logkeep_engine.contract.facts.outcome import (
+    ClusterStateFacts,
+    EmittedFacts,
+    HeldTopics,
+    LossFact,
+    ReconcileFacts,
+    TopicCoverage,
+    VerificationFacts,
+)
+from logkeep_engine.contract.facts.progress import TopicProgress
 from logkeep_engine.contract.facts.values import Count, Listed, OnlyBackup, OnlyRestore, Timestamp, Whole
 from logkeep_engine.contract.model import schema
 from logkeep_operator.api.archive_status import ArchiveStatus, RecoveryStatus, RetentionStatus
@@ -37,11 +46,6 @@ class StatusOutcome(StrEnum):
     FAILED = "Failed"
     REPLACED = "Replaced"
     DRY_RUN = "DryRun"
-
-
-def moment_of(seconds: float) -> datetime:
-    """The time in UTC, of seconds since the epoch as drivers tell them."""
-    return datetime.fromtimestamp(seconds, UTC)
 
 
 class Condition(StatusPart):
@@ -124,17 +128,6 @@ class Lagging(StatusPart):
     """Offsets in this run."""
 
 
-class MovingTopic(StatusPart):
-    """A topic and how far it is."""
-
-    topic: str = ""
-    """Name of the topic."""
-    done: Count = 0
-    """Offsets that are done."""
-    total: Count = 0
-    """Offsets of this run."""
-
-
 class ProgressStatus(StatusPart):
     phase: str | None = None
     """The step that the driver is at: Starting, Planning, Retrieving, Checking, Running, Snapshotting, Verifying or
@@ -165,134 +158,10 @@ class ProgressStatus(StatusPart):
     """The state that spec.point gives, known before the first record is written: the most records, how many partitions
     end before their archived end, and which run has archived the positions of groups. The object point.json of the run
     has each partition."""
-    moving: Annotated[tuple[MovingTopic, ...], Field(max_length=10)] = ()
+    moving: Annotated[tuple[TopicProgress, ...], Field(max_length=10)] = ()
     """Topics on which tasks work now, at most 10."""
     lagging: Listed[Lagging] = ()
     """The unfinished partitions with the most offsets left, at most 20."""
-
-
-class LossEntry(StatusPart):
-    """A range of offsets of a partition, from start up to end, the end not included."""
-
-    topic: str = ""
-    """Topic."""
-    partition: Count = 0
-    """Partition."""
-    start: Count = 0
-    """First missing offset."""
-    end: Count = 0
-    """First offset that is not missing."""
-    reason: str = ""
-    """Why they are missing."""
-
-
-class CoverageStatus(StatusPart):
-    """How many topics are protected and how many are not, and the first names of each list."""
-
-    protected: Count = 0
-    """Topics that the run has archived as far as it came."""
-    unmatched: Count = 0
-    """Patterns in topics.include that choose no topic."""
-    left_out: Count = 0
-    """Topics of the cluster that no pattern chooses."""
-    vanished: Count = 0
-    """Topics that the archive holds and that are gone from the cluster."""
-    unreadable: Count = 0
-    """Topics that the user may not read."""
-    patterns_unmatched: tuple[str, ...] = ()
-    """The first patterns that choose no topic, at most 20."""
-    topics_left_out: tuple[str, ...] = ()
-    """The first of the topics that no pattern chooses, at most 20."""
-    topics_vanished: tuple[str, ...] = ()
-    """The first of the topics that are gone, at most 20."""
-    topics_unreadable: tuple[str, ...] = ()
-    """The first of the topics that the user may not read, at most 20."""
-
-
-class VerificationStatus(StatusPart):
-    """The findings of a verification. `outcome` is Verified, NotVerified or Different. `run_id` is the run whose
-    records were verified."""
-
-    run_id: str | None = None
-    """The run whose records were verified."""
-    outcome: str | None = None
-    """Verified if every record of the archive is in the target, in order, and nothing else; Different if something
-    differs; NotVerified if nothing was found to differ, but not all could be compared, or the target does not stay what
-    it is."""
-    message: str | None = None
-    """The first difference, or the first reason."""
-    partitions: Count | None = None
-    """Number of partitions."""
-    verified: Count | None = None
-    """Number of partitions that are verified."""
-    not_verified: Count | None = None
-    """Number of partitions that are not verified."""
-    different: Count | None = None
-    """Number of partitions that differ."""
-    records: Count | None = None
-    """Records of the target that were read back."""
-    end_time: Timestamp | None = None
-    """When the verification had ended."""
-    report: str | None = None
-    """URI of the page that tells all of it. The same for programs lies beside it."""
-
-
-class ReconcileStatus(StatusPart):
-    """The findings of the last run that looked for stale keys. `outcome` is Same, StaleKeys, NotCompared or
-    KeysMissing."""
-
-    run_id: str | None = None
-    """The run."""
-    outcome: str | None = None
-    """Same, StaleKeys, NotCompared (of a partition nothing is known) or KeysMissing (the archive lacks the last record
-    of a key)."""
-    message: str | None = None
-    """The finding in one sentence."""
-    partitions: Count | None = None
-    """Partitions of compacted topics."""
-    not_compared: Count | None = None
-    """Partitions that could not be compared."""
-    keys: Count | None = None
-    """Keys that the archive has of them."""
-    stale: Count | None = None
-    """Keys that are alive in the archive and gone in the cluster."""
-    missing: Count | None = None
-    """Keys whose last record the archive lacks, though it accounts for its offset."""
-    end_time: Timestamp | None = None
-    """When all was compared."""
-    report: str | None = None
-    """URI of the document that tells all of it, without keys."""
-
-
-class RestoredStateStatus(StatusPart):
-    """The outcome of bringing back the ACLs, quotas and users that `source_run` has archived."""
-
-    source_run: str | None = None
-    """The run of the backup that has archived them."""
-    acls: Count | None = None
-    """Number of archived ACLs; absent if not archived."""
-    acls_added: Count | None = None
-    """Number of ACLs that were missing and were added."""
-    acls_refused: Count | None = None
-    """Number of ACLs that the cluster did not take."""
-    acls_held_back: Count | None = None
-    """Number of ACLs that were not added, since spec.acls does not name them."""
-    held_back_list: Listed[str] = ()
-    """ACLs that were held back, at most 20."""
-    quotas: Count | None = None
-    """Number of archived values of client quotas; absent if not archived."""
-    quotas_added: Count | None = None
-    """Number of values that were missing and were set."""
-    quotas_refused: Count | None = None
-    """Number of values that the cluster did not take."""
-    quotas_kept: Count | None = None
-    """Number of values that are others in the cluster, and stay as they are."""
-    users_to_create: Listed[str] = ()
-    """SCRAM users to be created with new passwords, which no archive has, at most 20."""
-    users_total: Count | None = None
-    """Number of SCRAM users that the cluster did not have."""
-    report: str | None = None
-    """URI of the document that names each of them."""
 
 
 class DrillStatus(StatusPart):
@@ -339,37 +208,12 @@ class DrillStatus(StatusPart):
     """URI of the report."""
 
 
-class EmittedStatus(StatusPart):
-    """The KafkaTopics that a restore has written, and where."""
+class HeldTopicsStatus(HeldTopics, StatusPart):
+    """The topics that the last run holds. They are to be released at `release_time`, if the spec says so; until then
+    the release has failed so many times, at `failed_time` with this message."""
 
-    config_map: str = ""
-    """Name of the ConfigMap. It is deleted with the resource, and when another run begins."""
-    key: str = ""
-    """Key of the ConfigMap. One that ends with .gz is in binaryData and is compressed."""
-    topics: Count = 0
-    """Number of KafkaTopics."""
-
-
-class HeldTopicsStatus(StatusPart):
-    """The topics that the last run has left without limits of retention: how many, and the first names. They are to be
-    released at `release_time`, if the spec says so.
-
-    At `released_time` they were: `released` of them have their own retention since, the others are in
-    `not_released_list`. Before that, the release has failed so many times, at `failed_time` with this message."""
-
-    topics: Count = 0
-    """Number of topics."""
-    topic_list: Listed[str] = ()
-    """The first 20 of them."""
     release_time: Timestamp | None = None
     """When they are to be released, by topics.holdFor."""
-    released_time: Timestamp | None = None
-    """When the operator had released them."""
-    released: Count | None = None
-    """Number of topics that had their own retention then."""
-    not_released_list: Listed[str] = ()
-    """The others, at most 20, each with what logkeep release says of it. NotHeld: somebody had given it another
-    retention, or another restore holds it, and it was left as it is. Gone: somebody had deleted it."""
     failures: Count | None = None
     """How often the release has failed. It is tried again, later and later."""
     failed_time: Timestamp | None = None
@@ -442,26 +286,26 @@ class Status(StatusWithConditions):
     """Id of the earlier run that has done this restore, if the last run found one and did nothing."""
     offset_map: Annotated[str | None, OnlyRestore] = None
     """URI of the folder that says which source offset became which target offset."""
-    verification: Annotated[VerificationStatus | None, OnlyRestore] = None
+    verification: Annotated[VerificationFacts | None, OnlyRestore] = None
     """The findings of the verification of the restored topics, with verify Full."""
-    cluster_state: Annotated[RestoredStateStatus | None, OnlyRestore] = None
+    cluster_state: Annotated[ClusterStateFacts | None, OnlyRestore] = None
     """The outcome for the ACLs, client quotas and SCRAM users of the archive, with everything."""
     dry_run: DryRunStatus | None = None
     """The findings of the last dry run. Numbers count all, lists have the first 20 items."""
     drill: DrillStatus | None = None
     """The drill that has ended last: of a restore with drill, or of the archive of a backup."""
-    emitted: Annotated[EmittedStatus | None, OnlyRestore] = None
+    emitted: Annotated[EmittedFacts | None, OnlyRestore] = None
     """The KafkaTopics that the last run has written, with emit."""
     held_topics: Annotated[HeldTopicsStatus | None, OnlyRestore] = None
     """The topics that the last run has left without limits of retention, with topics.retention Hold. It changes when
     topics.holdFor releases them, and not when logkeep release does."""
-    coverage: Annotated[CoverageStatus | None, OnlyBackup] = None
+    coverage: Annotated[TopicCoverage | None, OnlyBackup] = None
     """How much of the cluster the last run that was planned has protected."""
-    reconcile: Annotated[ReconcileStatus | None, OnlyBackup] = None
+    reconcile: Annotated[ReconcileFacts | None, OnlyBackup] = None
     """The findings of the last run that looked for stale keys."""
     warnings: Listed[str] = ()
     """Warnings of the last run that has ended, at most 20. run.message is shorter."""
-    loss: Listed[LossEntry] = ()
+    loss: Listed[LossFact] = ()
     """Offsets that are missing, at most 20."""
     history: Annotated[tuple[HistoryEntry, ...], Field(max_length=MAX_HISTORY)] = ()
     """The last runs, newest first, at most 10."""

@@ -15,7 +15,7 @@ from logkeep_engine.contract.archive import (
     TopicGenerations,
     TopicSnapshots,
 )
-from logkeep_engine.contract.facts.values import MAX_LISTED, timestamp
+from logkeep_engine.contract.facts.values import MAX_LISTED, MAX_TOPIC, time_of
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.values import human_bytes
@@ -31,8 +31,6 @@ from logkeep_operator.api.archive_status import (
     RetentionStatus,
     SnapshotStatus,
 )
-from logkeep_operator.api.status import moment_of
-from logkeep_operator.reconcile.checked import MAX_TOPIC
 
 T = TypeVar("T")
 
@@ -196,4 +194,4 @@ def _listed(items: Iterable[T]) -> tuple[T, ...]:
 
 
 def _time(seconds: float | None) -> str | None:
-    return timestamp(moment_of(seconds)) if seconds is not None else None
+    return time_of(seconds) if seconds is not None else None

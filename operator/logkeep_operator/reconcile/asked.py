@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 
 from logkeep_engine.contract.facts.values import timestamp
 from logkeep_engine.contract.model import replace
+from logkeep_engine.contract.visible import cut
 from logkeep_operator.api import Condition, Key, Phase, RunStatus, Status, StatusOutcome
 from logkeep_operator.api.asked import AskedPhase, AskedRun, AskedStatus
 from logkeep_operator.api.status import HistoryEntry
@@ -158,7 +159,7 @@ def _ended(one: AskedRun, entry: HistoryEntry, status: Status) -> AskedStatus:
     else:
         ready = status.condition("Ready") if run is not None else None
         state = conditions.stalled(ready.reason if ready is not None else "RunFailed", message)
-    told = replace(_said(one.status, phase, state), run_id=entry.run_id, message=conditions.cut(message))
+    told = replace(_said(one.status, phase, state), run_id=entry.run_id, message=cut(message))
     told = replace(told, start_time=entry.start_time, end_time=entry.end_time, job=run.job if run else told.job)
     percent = 100 if phase is AskedPhase.SUCCEEDED else told.percent
     return replace(told, records=entry.records, bytes=entry.bytes, percent=percent)

@@ -7,9 +7,9 @@ import json
 from typing import Any
 
 from logkeep_engine.contract.model import replace
+from logkeep_engine.contract.visible import cut
 from logkeep_operator.api import Status
 from logkeep_operator.api.part import StatusPart
-from logkeep_operator.reconcile.conditions import cut
 
 MAX_STATUS_BYTES = 128 << 10
 _SHORTER = (512, 256, 128, 64)  # characters of a text

@@ -23,11 +23,10 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from logkeep_engine.contract.facts.values import timestamp
-from logkeep_engine.contract.visible import visible
+from logkeep_engine.contract.visible import cut
 from logkeep_operator.api import Condition, Status
 from logkeep_operator.api.status import StatusWithConditions
 
-MESSAGE_MAX = 1024
 SCHEDULED_RUN = "ScheduledRun"
 
 
@@ -86,13 +85,6 @@ def data_loss(lost: bool, message: str) -> Condition:
 def data_loss_unknown(message: str) -> Condition:
     """The run succeeded and did not say whether records are missing."""
     return Condition(type="DataLoss", status="Unknown", reason="ReportMissing", message=cut(message))
-
-
-def cut(message: str, most: int = MESSAGE_MAX) -> str:
-    """The message on one line, of which each character is seen (`visible`), and at most so many characters of it: for
-    conditions, events and entries of a status, which people read on terminals."""
-    message = visible(message)
-    return message if len(message) <= most else message[: most - 1] + "…"
 
 
 def merge(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from logkeep_engine.contract.facts.values import MAX_LISTED
-from logkeep_engine.contract.run import RunResult, TopicCoverage
-from logkeep_operator.api import Condition, CoverageStatus
-from logkeep_operator.reconcile.checked import MAX_TOPIC
-from logkeep_operator.reconcile.conditions import cut
+from logkeep_engine.contract.facts.outcome import TopicCoverage
+from logkeep_engine.contract.run import RunResult
+from logkeep_engine.contract.visible import cut
+from logkeep_operator.api import Condition
 
 _NAMES_IN_MESSAGE = 5
 
@@ -19,21 +18,6 @@ def coverage_of(result: RunResult, include: tuple[str, ...]) -> TopicCoverage | 
     if result.coverage is None and result.error_code == "NoTopicMatches" and include:
         return TopicCoverage(unmatched=len(include), patterns_unmatched=include)
     return result.coverage
-
-
-def coverage_status(found: TopicCoverage) -> CoverageStatus:
-    """The coverage for the status. Its size is bounded, however many names there are and however long they are."""
-    return CoverageStatus(
-        protected=found.protected,
-        unmatched=found.unmatched,
-        left_out=found.left_out,
-        vanished=found.vanished,
-        unreadable=found.unreadable,
-        patterns_unmatched=_listed(found.patterns_unmatched),
-        topics_left_out=_listed(found.topics_left_out),
-        topics_vanished=_listed(found.topics_vanished),
-        topics_unreadable=_listed(found.topics_unreadable),
-    )
 
 
 def coverage_condition(found: TopicCoverage) -> Condition:
@@ -55,10 +39,5 @@ def coverage_condition(found: TopicCoverage) -> Condition:
 
 
 def _named(names: Sequence[str]) -> str:
-    shown = _listed(names)[:_NAMES_IN_MESSAGE]
+    shown = names[:_NAMES_IN_MESSAGE]
     return f" ({', '.join(shown)}{', ...' if len(names) > len(shown) else ''})" if shown else ""
-
-
-def _listed(names: Sequence[str]) -> tuple[str, ...]:
-    # A pattern may be longer than the name of a topic.
-    return tuple(name[:MAX_TOPIC] for name in names[:MAX_LISTED])

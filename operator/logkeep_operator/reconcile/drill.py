@@ -11,6 +11,7 @@ from datetime import datetime
 from logkeep_engine.contract.facts.values import timestamp
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.values import human_duration, so_many
+from logkeep_engine.contract.visible import cut
 from logkeep_operator.api import Condition, DrillStatus, Resource, Status, StatusOutcome
 from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.observed import Observed
@@ -37,7 +38,7 @@ def drill_status(resource: Resource, run_id: str, outcome: JobOutcome, end: date
         run_id=run_id,
         outcome=outcome.outcome,
         reason=DRILL_SUCCEEDED if good else outcome.reason,
-        message=conditions.cut(outcome.message),
+        message=cut(outcome.message),
         end_time=timestamp(end),
         last_good_time=timestamp(end) if good else before.last_good_time,
     )
@@ -49,11 +50,11 @@ def drill_status(resource: Resource, run_id: str, outcome: JobOutcome, end: date
         proved = f"{ended.message}; all are those of the archive, restored in {human_duration(seconds)}"
         if facts.cold_segments:
             proved += f"; {so_many(facts.cold_segments, 'segment')} with cold objects were left out and are not proved"
-        ended = replace(ended, message=conditions.cut(proved))
+        ended = replace(ended, message=cut(proved))
     if facts.cycle and good:
         told = f"{facts.drilled}/{facts.total}, all partitions within {facts.runs} runs"
         ended = replace(ended, total=facts.total, cycle=facts.cycle, drilled=facts.drilled, runs=facts.runs)
-        ended = replace(ended, progress=told, message=conditions.cut(f"{ended.message}; drilled {told}"))
+        ended = replace(ended, progress=told, message=cut(f"{ended.message}; drilled {told}"))
     return replace(
         ended,
         recovery_seconds=seconds,
@@ -87,7 +88,7 @@ def with_told_backup(observed: Observed, plan: Plan, now: datetime) -> Plan:
         type=CONDITION,
         status="True" if good else "False",
         reason=told.reason or DRILL_FAILED,
-        message=conditions.cut(message),
+        message=cut(message),
     )
     merged = conditions.merge(backup.status, [condition], backup.generation, now)
     # The others keep their places, so that the backup's own look has nothing to write.

@@ -8,6 +8,7 @@ from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.values import parse_timestamp
+from logkeep_engine.contract.visible import cut
 from logkeep_operator.api import Condition, Phase, RunStatus
 from logkeep_operator.reconcile import conditions, retry
 from logkeep_operator.reconcile.observed import JobState, PodState
@@ -154,7 +155,7 @@ class GoingOn(Starting):
 
     def _say(self, run: RunStatus, phase: Phase, reason: str, message: str) -> Plan:
         current = self.status.run or run
-        self.status = replace(self.status, run=replace(current, message=conditions.cut(message)))
+        self.status = replace(self.status, run=replace(current, message=cut(message)))
         return self.done(phase, self.on_its_way(reason, message), RESYNC_SECONDS)
 
     def _show(self, run: RunStatus, found: JobState) -> None:

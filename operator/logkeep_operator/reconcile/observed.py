@@ -6,15 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from logkeep_engine.contract.names import KEY_PROGRESS, KEY_RESULT
 from logkeep_engine.contract.request_files import hash_of_job
 from logkeep_engine.contract.run import Progress, RunResult
+from logkeep_engine.contract.stored import DocumentRefused
 from logkeep_engine.contract.values import parse_timestamp
+from logkeep_engine.contract.visible import cut
 from logkeep_operator.api import Key, Resource
 from logkeep_operator.api.asked import AskedRun
-from logkeep_operator.reconcile.checked import D, Unreadable, read
+from logkeep_operator.api.status import StatusOutcome
 from logkeep_operator.resources import (
     ANNOTATION_PREVIOUS_RUN,
     ANNOTATION_REQUESTED_BY,
@@ -34,6 +36,10 @@ from logkeep_operator.resources import (
     request_name,
     topics_name,
 )
+
+_ENDS = (StatusOutcome.SUCCEEDED, StatusOutcome.FAILED, StatusOutcome.DRY_RUN)
+_WHY_MAX = 300
+D = TypeVar("D", Progress, RunResult)
 
 _ENDED = ("Succeeded", "Failed")
 _STARTING = ("", "ContainerCreating", "PodInitializing")
@@ -369,7 +375,9 @@ def _read(kind: type[D], text: str | None, run_id: str) -> tuple[D | None, str]:
     if not text:
         return None, ""
     try:
-        document = read(kind, text)
-    except Unreadable as error:
-        return None, str(error)
+        document = kind.from_json(text)
+    except DocumentRefused as error:
+        return None, cut(str(error), _WHY_MAX)
+    if isinstance(document, RunResult) and document.outcome not in _ENDS:
+        return None, f"the outcome {document.outcome} is unknown"
     return (document if document.run_id == run_id else None), ""

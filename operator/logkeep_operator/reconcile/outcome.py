@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from logkeep_engine.contract.facts.values import moment_of
 from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.values import so_many, told_aborted
 from logkeep_operator.api import StatusOutcome
-from logkeep_operator.api.status import moment_of
 from logkeep_operator.reconcile.observed import Documents, JobState, PodState, termination_result
 from logkeep_operator.reconcile.runs import is_dry_run
 from logkeep_operator.resources import GRACE_SECONDS

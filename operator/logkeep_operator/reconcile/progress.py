@@ -6,10 +6,12 @@ import heapq
 from typing import Any
 
 from logkeep_engine.contract.dry_run import PlannedClusterState, PlannedPosition, PlannedRetention, PlannedTopic
-from logkeep_engine.contract.facts.values import MAX_LISTED, timestamp
+from logkeep_engine.contract.facts.progress import PartitionProgress
+from logkeep_engine.contract.facts.values import MAX_LISTED, time_of
 from logkeep_engine.contract.model import replace
-from logkeep_engine.contract.run import MAX_MOVING, PartitionProgress, Progress, RunResult
-from logkeep_operator.api import Lagging, LossEntry, ProgressStatus
+from logkeep_engine.contract.run import MAX_MOVING, Progress, RunResult
+from logkeep_engine.contract.visible import cut
+from logkeep_operator.api import Lagging, ProgressStatus
 from logkeep_operator.api.dry_run_status import (
     DryRunStatus,
     PlannedGroupStatus,
@@ -21,14 +23,8 @@ from logkeep_operator.api.dry_run_status import (
     PlannedTopicStatus,
 )
 from logkeep_operator.api.status import (
-    EmittedStatus,
     HeldTopicsStatus,
-    MovingTopic,
-    RestoredStateStatus,
-    VerificationStatus,
-    moment_of,
 )
-from logkeep_operator.reconcile.conditions import cut
 
 _WARNINGS_MAX = 6000  # characters of all together
 # A run that has ended has no rate, and nothing moves.
@@ -44,7 +40,7 @@ def progress_status(progress: Progress) -> ProgressStatus:
     behind = heapq.nlargest(MAX_LISTED, (p for p in progress.partitions_shown if left(p) > 0), key=left)
     return ProgressStatus(
         phase=progress.phase,
-        update_time=timestamp(moment_of(progress.update_time)),
+        update_time=time_of(progress.update_time),
         topics=progress.topics,
         partitions=progress.partitions,
         partitions_done=progress.partitions_done,
@@ -56,7 +52,7 @@ def progress_status(progress: Progress) -> ProgressStatus:
         seconds_left=progress.seconds_left,
         executors=progress.executors,
         point=None if progress.point is None else cut(progress.point),
-        moving=tuple(MovingTopic(topic=t.topic, done=t.done, total=t.total) for t in progress.moving[:MAX_MOVING]),
+        moving=progress.moving[:MAX_MOVING],
         lagging=tuple(
             Lagging(topic=p.topic, partition=p.partition, done=p.at - p.start, total=p.end - p.start) for p in behind
         ),
@@ -85,33 +81,6 @@ def final_progress(progress: Progress | None, result: RunResult | None, succeede
     )
 
 
-def loss_entries(result: RunResult) -> tuple[LossEntry, ...]:
-    """The first entries of the loss that the result tells."""
-    return tuple(
-        LossEntry(topic=f.topic, partition=f.partition, start=f.start, end=f.end, reason=cut(f.reason))
-        for f in result.loss[:MAX_LISTED]
-    )
-
-
-def verification_status(result: RunResult) -> VerificationStatus | None:
-    """The findings of the verification of a restore, None if there was none."""
-    facts = result.verification
-    if facts is None:
-        return None
-    return VerificationStatus(
-        run_id=result.earlier_run or result.run_id,
-        outcome=facts.outcome,
-        message=cut(facts.message),
-        partitions=facts.partitions,
-        verified=facts.verified,
-        not_verified=facts.not_verified,
-        different=facts.different,
-        records=facts.records,
-        end_time=timestamp(moment_of(facts.end_time)),
-        report=facts.report,
-    )
-
-
 def warnings_of(result: RunResult | None) -> tuple[str, ...]:
     """The warnings of a run, none if its report was lost. Those that a status has no room for are counted."""
     warnings = () if result is None else result.warnings
@@ -127,48 +96,9 @@ def warnings_of(result: RunResult | None) -> tuple[str, ...]:
     return (*told, f"and {len(warnings) - len(told)} more")
 
 
-def emitted_status(result: RunResult) -> EmittedStatus | None:
-    """Where the run has written KafkaTopics, None if it has written none."""
-    facts = result.emitted
-    return None if facts is None else EmittedStatus(config_map=facts.config_map, key=facts.key, topics=facts.topics)
-
-
 def held_topics_status(result: RunResult) -> HeldTopicsStatus | None:
     """The topics that the run holds, None if it holds none."""
-    held = result.held_topics
-    if held is None:
-        return None
-    status = HeldTopicsStatus(topics=held.total, topic_list=tuple(map(cut, held.topics[:MAX_LISTED])))
-    if held.released is None or held.released_time is None:
-        return status
-    return replace(
-        status,
-        released_time=timestamp(moment_of(held.released_time)),
-        released=held.released,
-        not_released_list=tuple(map(cut, held.not_released[:MAX_LISTED])),
-    )
-
-
-def restored_state(result: RunResult) -> RestoredStateStatus | None:
-    """The outcome of bringing the cluster's state back, None if the restore was not of everything."""
-    facts = result.cluster_state
-    if facts is None:
-        return None
-    return RestoredStateStatus(
-        source_run=facts.source_run,
-        acls=facts.acls,
-        acls_added=facts.acls_added,
-        acls_refused=facts.acls_refused,
-        acls_held_back=facts.acls_held_back,
-        held_back_list=tuple(cut(acl) for acl in facts.held_back[:MAX_LISTED]),
-        quotas=facts.quotas,
-        quotas_added=facts.quotas_added,
-        quotas_refused=facts.quotas_refused,
-        quotas_kept=facts.quotas_kept,
-        users_to_create=tuple(cut(user) for user in facts.users[:MAX_LISTED]),
-        users_total=facts.users_total,
-        report=facts.report,
-    )
+    return None if result.held_topics is None else HeldTopicsStatus(**dict(result.held_topics))
 
 
 def dry_run_status(result: RunResult) -> DryRunStatus | None:
@@ -177,7 +107,7 @@ def dry_run_status(result: RunResult) -> DryRunStatus | None:
         return None
     found = result.dry_run.bounded()
     return DryRunStatus(
-        end_time=timestamp(moment_of(result.end_time)),
+        end_time=time_of(result.end_time),
         refused=found.refused,
         refusals=tuple(PlannedRefusalStatus(reason=item.code, message=cut(item.message)) for item in found.refusals),
         topics=found.topics,
@@ -212,7 +142,7 @@ def _planned_position(item: PlannedPosition) -> PlannedPositionStatus:
         partition=item.partition,
         source_offset=item.source_offset,
         record=item.record,
-        time=None if item.timestamp is None or item.timestamp < 0 else timestamp(moment_of(item.timestamp / 1000)),
+        time=None if item.timestamp is None or item.timestamp < 0 else time_of(item.timestamp / 1000),
         target_offset=item.target_offset,
     )
 

@@ -16,6 +16,7 @@ from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.contract.values import parse_timestamp, so_many
+from logkeep_engine.contract.visible import cut
 from logkeep_operator.api import Condition, Phase, Resource, RunStatus, Status, StatusOutcome
 from logkeep_operator.api.status import HeldTopicsStatus
 from logkeep_operator.reconcile import conditions, retry
@@ -216,7 +217,7 @@ class Release(GoingOn):
             self.held,
             failures=(self.held.failures or 0) + 1,
             failed_time=timestamp(self.now),
-            message=conditions.cut(f"{outcome.reason}: {outcome.message}"),
+            message=cut(f"{outcome.reason}: {outcome.message}"),
         )
         self.status = replace(self.status, held_topics=held)
         self.event("Warning", RELEASE_FAILED, _told(held), run.id)

@@ -13,9 +13,9 @@ from itertools import pairwise
 
 from logkeep_engine.contract.facts.values import timestamp
 from logkeep_engine.contract.values import human_duration, parse_timestamp, so_many
+from logkeep_engine.contract.visible import cut
 from logkeep_operator.api import Condition, Resource, Status, StatusOutcome
 from logkeep_operator.api.archive_status import DeadlineStatus
-from logkeep_operator.reconcile.conditions import cut
 
 CONDITION = "RetentionRisk"
 NEAR = 5  # a deadline is near if less than this part of the time until it is left

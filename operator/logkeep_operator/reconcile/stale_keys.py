@@ -5,15 +5,12 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from logkeep_engine.contract.cron import CronTimes, parse_zone
-from logkeep_engine.contract.facts.values import timestamp
-from logkeep_engine.contract.reconcile import ReconcileFacts
+from logkeep_engine.contract.facts.outcome import ReconcileFacts
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
-from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.contract.values import parse_timestamp
-from logkeep_operator.api import Condition, ReconcileStatus, Status
-from logkeep_operator.api.status import moment_of
-from logkeep_operator.reconcile.conditions import cut
+from logkeep_engine.contract.visible import cut
+from logkeep_operator.api import Condition, Status
 
 CONDITION = "StaleKeys"
 FOUND, NONE_FOUND = "StaleKeysFound", "NoStaleKeys"
@@ -31,22 +28,6 @@ def reconciles(status: Status, spec: KafkaBackupSpec | KafkaRestoreSpec, now: da
         return True
     times = CronTimes.parse(spec.reconcile.cron, parse_zone(spec.reconcile.time_zone))
     return times.latest(min(last, now) + timedelta(seconds=1), now) is not None
-
-
-def reconcile_status(result: RunResult, facts: ReconcileFacts) -> ReconcileStatus:
-    """The findings for the status."""
-    return ReconcileStatus(
-        run_id=result.run_id,
-        outcome=facts.outcome,
-        message=cut(facts.message),
-        partitions=facts.partitions,
-        not_compared=facts.not_compared,
-        keys=facts.keys,
-        stale=facts.stale,
-        missing=facts.missing,
-        end_time=timestamp(moment_of(facts.end_time)),
-        report=facts.report,
-    )
 
 
 def stale_keys_condition(facts: ReconcileFacts) -> Condition:

@@ -6,17 +6,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from logkeep_engine.contract.facts.values import timestamp
+from logkeep_engine.contract.facts.outcome import TopicCoverage
+from logkeep_engine.contract.facts.values import moment_of, timestamp
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.parsing import SpecInvalid
-from logkeep_engine.contract.run import RunResult, TopicCoverage
+from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.values import parse_timestamp, so_many
+from logkeep_engine.contract.visible import cut
 from logkeep_operator.api import Condition, HistoryEntry, Phase, ProgressStatus, RunStatus, Status, StatusOutcome
-from logkeep_operator.api.status import MAX_HISTORY, moment_of
+from logkeep_operator.api.status import MAX_HISTORY
 from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.archive import goes_back, with_archive
 from logkeep_operator.reconcile.bounded import bounded
-from logkeep_operator.reconcile.coverage import coverage_condition, coverage_of, coverage_status
+from logkeep_operator.reconcile.coverage import coverage_condition, coverage_of
 from logkeep_operator.reconcile.drill import drill_status, is_drill
 from logkeep_operator.reconcile.found import FoundRun, to_be_adopted, unknown_runs, with_entry
 from logkeep_operator.reconcile.observed import Documents, JobState, Observed
@@ -24,18 +26,14 @@ from logkeep_operator.reconcile.outcome import DRY_RUN_REFUSED, JobOutcome, deci
 from logkeep_operator.reconcile.plan import Action, DeleteJob, Event, Plan
 from logkeep_operator.reconcile.progress import (
     dry_run_status,
-    emitted_status,
     final_progress,
     held_topics_status,
-    loss_entries,
-    restored_state,
-    verification_status,
     warnings_of,
 )
 from logkeep_operator.reconcile.risk import CONDITION as RETENTION_RISK
 from logkeep_operator.reconcile.risk import risk_changes_after, risk_condition
 from logkeep_operator.reconcile.runs import is_dry_run
-from logkeep_operator.reconcile.stale_keys import reconcile_status, stale_keys_condition
+from logkeep_operator.reconcile.stale_keys import stale_keys_condition
 from logkeep_operator.resources import ROLE_DRIVER, NotAllowed
 
 INVALID_SPEC, NOT_ALLOWED = "InvalidSpec", "NotAllowed"
@@ -77,7 +75,7 @@ def _entry(
         duration_seconds=_seconds(parse_timestamp(run.start_time), end),
         attempts=run.attempt,
         executors=progress.executors if progress is not None else None,
-        message=conditions.cut(message, _SAID_MAX),
+        message=cut(message, _SAID_MAX),
     )
 
 
@@ -125,7 +123,7 @@ class Step:
         self.stop_unfinished()
         message, reason = str(error), NOT_ALLOWED if isinstance(error, NotAllowed) else INVALID_SPEC
         ready = self.before.condition("Ready")
-        if ready is None or (ready.reason, ready.message) != (reason, conditions.cut(message)):
+        if ready is None or (ready.reason, ready.message) != (reason, cut(message)):
             self.event("Warning", reason, message)
         return self.done(Phase.INVALID, (*conditions.stalled(reason, message), *told))
 
@@ -223,7 +221,7 @@ class Step:
         if self.before.run is None or self.before.run.outcome is not None:
             told = ()  # a later run has ended since, and says what is missing now
         elif told and outcome.result is not None:
-            self.status = replace(self.status, loss=loss_entries(outcome.result))
+            self.status = replace(self.status, loss=outcome.result.loss)
         last = parse_timestamp(self.before.last_success_time)
         if outcome.outcome is StatusOutcome.SUCCEEDED and (last is None or last < end):
             self.status = replace(self.status, last_success_time=timestamp(end))
@@ -243,9 +241,7 @@ class Step:
             condition = self.loss(result, False, RunStatus(id=entry.run_id))
             history = tuple(told if old is entry else old for old in self.status.history)
             generation = self.before.observed_generation
-            self.status = replace(
-                self.status, history=history, loss=loss_entries(result), observed_generation=generation
-            )
+            self.status = replace(self.status, history=history, loss=result.loss, observed_generation=generation)
             return self.done(self.before.phase or Phase.PENDING, condition, 0.0)
         return None
 
@@ -300,7 +296,7 @@ class Step:
             return (conditions.data_loss_unknown(outcome.message),) if unknown else ()
         self.status = replace(
             self.status,
-            emitted=emitted_status(result) or self.status.emitted,
+            emitted=result.emitted or self.status.emitted,
             held_topics=held_topics_status(result) or self.status.held_topics,
         )
         if outcome.outcome is StatusOutcome.DRY_RUN:
@@ -317,9 +313,9 @@ class Step:
         self.status = replace(
             with_archive(self.status, written, self.archive_uri()),
             offset_map=result.offset_map or self.status.offset_map,
-            verification=verification_status(result),
-            cluster_state=restored_state(result) or self.status.cluster_state,
-            loss=loss_entries(result) if told else self.status.loss,  # with the condition, which stays, too
+            verification=result.verification,
+            cluster_state=result.cluster_state or self.status.cluster_state,
+            loss=result.loss if told else self.status.loss,  # with the condition, which stays, too
         )
         return (*told, *self.coverage(coverage_of(result, include), run), *self.stale_keys(result, run))
 
@@ -350,7 +346,7 @@ class Step:
         """Tell what the run protects, if it has come so far as to know that."""
         if found is None:
             return ()
-        self.status = replace(self.status, coverage=coverage_status(found))
+        self.status = replace(self.status, coverage=found)
         condition = coverage_condition(found)
         before = self.before.condition("Coverage")
         if condition.status == "False" and (before is None or before.message != condition.message):
@@ -362,7 +358,7 @@ class Step:
         facts = result.reconciled
         if facts is None:
             return ()
-        self.status = replace(self.status, reconcile=reconcile_status(result, facts))
+        self.status = replace(self.status, reconcile=facts)
         condition = stale_keys_condition(facts)
         if condition.status != "False":
             self.event("Warning", condition.reason, condition.message, run.id)
@@ -387,7 +383,7 @@ class Step:
         """Enter the end of the run into the status and the history. An end that is in the history already is not
         entered twice."""
         code = result.exit_code if result is not None else None
-        told = conditions.cut(message)
+        told = cut(message)
         ended = replace(run, outcome=outcome, exit_code=code, message=told, end_time=timestamp(end))
         entry = _entry(run, outcome, message, end, result, self.status.progress)
         history = (entry, *(old for old in self.status.history if not _same_end(old, entry)))[:MAX_HISTORY]
@@ -395,7 +391,7 @@ class Step:
         self.finished = outcome.value
 
     def event(self, kind: str, reason: str, message: str, run_id: str = "") -> None:
-        self.events.append(Event(kind, reason, conditions.cut(message), run_id))
+        self.events.append(Event(kind, reason, cut(message), run_id))
 
     def trouble_event(self, reason: str, message: str, run_id: str = "") -> None:
         """Add a Warning event, once for each time that the condition turns to this reason."""

@@ -1,7 +1,7 @@
 """Small archives for tests, written as a backup writes them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from logkeep_engine.archive.catalog.archive import Archive
@@ -23,6 +23,7 @@ from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.archive.writing.log_writer import LogSegment, Packing
 from logkeep_engine.archive.writing.packs import TaskPacks
 from logkeep_engine.contract.archive_format import DEFAULT_DIGEST, Compression, DigestAlgorithm
+from logkeep_engine.contract.model import replace
 from logkeep_engine.log.batch import headers_of, walk
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.consumed import LogRecord

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
@@ -16,6 +16,7 @@ from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.archive.writing.packs import TaskPacks
 from logkeep_engine.backup.snapshots import SnapshotsMade, make_snapshots
 from logkeep_engine.compaction import spreading
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.spec import KafkaBackupSpec, parse_backup
 from logkeep_engine.log.compression import Codec

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +26,7 @@ from logkeep_engine.archive.reading.completeness import complete_until
 from logkeep_engine.backup.archive_report import generations_of, recovery, retained_by, topic_totals
 from logkeep_engine.backup.plan import BackupPlan, Chunk
 from logkeep_engine.backup.watch import EndedBackup, HeldBack
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import MAX_LIST
 from logkeep_engine.storage import LockedObject, Storage, open_uri
 from tests.examples import number

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup.deadlines import RunTimes, WatchedPartition, deadlines
 from logkeep_engine.contract.archive import LATEST_TIME, Cause
+from logkeep_engine.contract.model import replace
 from logkeep_engine.log.cleanup import NO_LIMITS, LogLimits
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, TIME, archive_of, changed, chunk

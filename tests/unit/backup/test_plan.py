@@ -4,7 +4,6 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import permutations, product
 from pathlib import Path
 from types import MappingProxyType
@@ -41,6 +40,7 @@ from logkeep_engine.backup.selection import (
 )
 from logkeep_engine.backup.task import CONCURRENT, CONCURRENT_LARGE, CONCURRENT_SMALL, streams_for
 from logkeep_engine.contract.archive_format import FormatName
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.spec import ConsumerGroups, Topics
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, NoTopicMatches, StorageRefused
 from logkeep_engine.kafka.topics import PartitionInfo, TopicInfo

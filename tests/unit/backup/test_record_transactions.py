@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -21,6 +21,7 @@ from logkeep_engine.backup.plan import Piece
 from logkeep_engine.backup.task import PieceDone, _archive
 from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.cluster import ClusterSpec
+from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import CorruptBatch, OffsetOutOfRange, RecordsWithheld
 from logkeep_engine.kafka.client import Fetched, RawClient
 from logkeep_engine.kafka.connection import Limits, connection_from

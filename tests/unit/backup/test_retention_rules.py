@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from logkeep_engine.archive.maintenance.retaining import RetentionRules, retain,
 from logkeep_engine.archive.maintenance.retention import RetentionLimits
 from logkeep_engine.archive.maintenance.retention_report import planned_retention, preview
 from logkeep_engine.backup.selection import retention_rules
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.retention import RetentionHold
 from logkeep_engine.contract.spec import KafkaBackupSpec, parse_backup
 from logkeep_engine.storage import open_uri

@@ -1,7 +1,6 @@
 """Medians, JSON, tables and the marked sections of the page."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from bench.contenders import Sample
 from bench.plot import line_chart
 from bench.requests import count, per_tib
 from bench.results import Results, Row
+from logkeep_engine.contract.model import replace
 
 
 def sample(work: float | None, wall: float = 5.0) -> Sample:

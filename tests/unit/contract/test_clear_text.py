@@ -67,7 +67,15 @@ def test_the_result_has_them_first_and_stays_bounded() -> None:
     spec = parse_backup(
         {"topics": {"include": [".*"]}, "storage": storage(), "cluster": cluster("SASL_PLAINTEXT", "PLAIN")}
     )
-    result = RunResult("r", "KafkaBackup", "Succeeded", 0, 1.0, 2.0, warnings=tuple("w" * MAX_LIST))
+    result = RunResult(
+        run_id="r",
+        kind="KafkaBackup",
+        outcome="Succeeded",
+        exit_code=0,
+        start_time=1.0,
+        end_time=2.0,
+        warnings=tuple("w" * MAX_LIST),
+    )
     told = with_clear_text_warnings(result, spec).warnings
     assert (len(told), told[0][:21], told[1]) == (MAX_LIST, "spec.cluster.security", "w")
     assert told[-1] == "and 2 more warnings, which the log of the driver has"

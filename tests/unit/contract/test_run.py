@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
+from logkeep_engine.contract.facts.outcome import LossFact, TopicCoverage
+from logkeep_engine.contract.facts.progress import PartitionProgress
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import TERMINATION_MESSAGE_MAX_BYTES
-from logkeep_engine.contract.run import (
-    LossFact,
-    PartitionProgress,
-    Progress,
-    RunRequest,
-    RunResult,
-    TopicCoverage,
-)
+from logkeep_engine.contract.run import Progress, RunRequest, RunResult
 from logkeep_engine.contract.stored import DocumentRefused
 
-PARTITION = PartitionProgress("orders", 3, 10, 30, 20, 10, 1000)
+PARTITION = PartitionProgress(topic="orders", partition=3, start=10, end=30, at=20, records=10, bytes=1000)
 RESULT = RunResult(
-    "r1", "KafkaBackup", "Succeeded", 0, 1.0, 2.0, loss=(LossFact("t", 0, 1, 2, "retention"),), warnings=("w",)
+    run_id="r1",
+    kind="KafkaBackup",
+    outcome="Succeeded",
+    exit_code=0,
+    start_time=1.0,
+    end_time=2.0,
+    loss=(LossFact(topic="t", partition=0, start=1, end=2, reason="retention"),),
+    warnings=("w",),
 )
 
 
 def test_a_request_keeps_the_spec_as_written() -> None:
-    request = RunRequest("KafkaBackup", "n", "ns", "r1", {"snake_key": {"camelKey": [1]}}, "cm", {"spark.a_b": "1"})
+    request = RunRequest(
+        kind="KafkaBackup",
+        name="n",
+        namespace="ns",
+        run_id="r1",
+        spec={"snake_key": {"camelKey": [1]}},
+        progress_config_map="cm",
+        spark_conf={"spark.a_b": "1"},
+    )
     assert json.loads(request.to_json()) == {
         "format": 1,
         "kind": "KafkaBackup",
@@ -48,7 +58,9 @@ def test_a_request_keeps_the_spec_as_written() -> None:
 
 
 def test_progress_and_result_survive_json() -> None:
-    progress = Progress("r1", "Running", 1.0, 2.0, partitions=2, partitions_shown=(PARTITION,))
+    progress = Progress(
+        run_id="r1", phase="Running", start_time=1.0, update_time=2.0, partitions=2, partitions_shown=(PARTITION,)
+    )
     assert Progress.from_json(progress.to_json()) == progress
     assert RunResult.from_json(RESULT.to_json()) == RESULT
     alone = replace(progress, executors=0)
@@ -70,7 +82,7 @@ def test_another_format_is_refused(text: str, what: str) -> None:
 
 
 def test_a_missing_key_is_refused() -> None:
-    request = json.loads(RunRequest("KafkaBackup", "n", "ns", "r1", {}).to_json())
+    request = json.loads(RunRequest(kind="KafkaBackup", name="n", namespace="ns", run_id="r1", spec={}).to_json())
     del request["runId"]
     with pytest.raises(DocumentRefused, match="key 'runId' is missing"):
         RunRequest.from_json(json.dumps(request))
@@ -78,7 +90,7 @@ def test_a_missing_key_is_refused() -> None:
 
 @pytest.mark.parametrize("wrong", [5, None, ["r1"]])
 def test_a_value_of_another_kind_is_refused(wrong: object) -> None:
-    for document in (RESULT, Progress("r1", "Running", 1.0, 2.0)):
+    for document in (RESULT, Progress(run_id="r1", phase="Running", start_time=1.0, update_time=2.0)):
         with pytest.raises(DocumentRefused, match="runId is"):
             type(document).from_json(json.dumps({**json.loads(document.to_json()), "runId": wrong}))
 
@@ -94,23 +106,41 @@ def test_a_value_of_another_kind_is_refused(wrong: object) -> None:
     ],
 )
 def test_percent_goes_by_offsets(phase: str, done: int, total: int, percent: int) -> None:
-    assert Progress("r", phase, 0.0, 0.0, offsets_done=done, offsets_total=total).percent == percent
+    assert (
+        Progress(
+            run_id="r", phase=phase, start_time=0.0, update_time=0.0, offsets_done=done, offsets_total=total
+        ).percent
+        == percent
+    )
 
 
 def test_a_termination_message_always_fits() -> None:
-    result = RunResult("r1", "KafkaBackup", "Failed", 2, 1.0, 2.0, error_code="X", message="ä" * 9000)
+    result = RunResult(
+        run_id="r1",
+        kind="KafkaBackup",
+        outcome="Failed",
+        exit_code=2,
+        start_time=1.0,
+        end_time=2.0,
+        error_code="X",
+        message="ä" * 9000,
+    )
     text = result.to_termination_message(TERMINATION_MESSAGE_MAX_BYTES)
     assert len(text.encode()) <= TERMINATION_MESSAGE_MAX_BYTES
     assert RunResult.from_json(text).message == "ä" * 500
 
 
-COVERAGE = TopicCoverage(12, 1, 2, patterns_unmatched=("typo",), topics_left_out=("a", "b"))
+COVERAGE = TopicCoverage(
+    protected=12, unmatched=1, left_out=2, patterns_unmatched=("typo",), topics_left_out=("a", "b")
+)
 
 
 def test_coverage_survives_json_and_its_numbers_the_termination_message() -> None:
     result = replace(RESULT, coverage=COVERAGE)
     assert RunResult.from_json(result.to_json()) == result
-    assert RunResult.from_json(result.to_termination_message(4096)).coverage == TopicCoverage(12, 1, 2)
+    assert RunResult.from_json(result.to_termination_message(4096)).coverage == TopicCoverage(
+        protected=12, unmatched=1, left_out=2
+    )
 
 
 @pytest.mark.parametrize(

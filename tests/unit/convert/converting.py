@@ -1,6 +1,5 @@
 """Conversions of small archives for tests, run as the command runs them but with tasks in this process."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.contract.archive_format import FormatName
+from logkeep_engine.contract.model import replace
 from logkeep_engine.convert.loss import LossCount
 from logkeep_engine.convert.read import read_records
 from logkeep_engine.convert.run import Aborted, ConvertOptions, ConvertResult, run_convert

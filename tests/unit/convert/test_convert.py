@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,6 +30,7 @@ from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading import view
 from logkeep_engine.backup.plan import BackupPlan, Chunk
 from logkeep_engine.contract.archive_format import Compatibility, Compression, FormatName, FormatOptions
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.convert.run import ConvertOptions, Prepare, run_convert
 from logkeep_engine.convert.source import archive_source, select

@@ -1,6 +1,5 @@
 """Conversions to format Kafka put small segments into packs: which ones, who reads them, and what a kill leaves."""
 
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from logkeep_engine.archive.catalog.writer import Timing
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.cli import app
 from logkeep_engine.contract.archive_format import Compression
+from logkeep_engine.contract.model import replace
 from logkeep_engine.spark.source import LogkeepReader, SegmentReads
 from logkeep_engine.spark.source_options import SourceOptions
 from logkeep_engine.spark.source_rows import read_rows

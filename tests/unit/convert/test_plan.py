@@ -1,7 +1,5 @@
 """Which chunks a conversion is cut into, and what its stored plan holds."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +7,7 @@ from hypothesis import strategies as st
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.archive_format import FormatName
+from logkeep_engine.contract.model import replace
 from logkeep_engine.convert.lineage import Leaders
 from logkeep_engine.convert.plan import (
     ConvertChunk,

@@ -1,7 +1,6 @@
 """Erasures in archives of all formats: what is gone, what stays, and what a kill leaves."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +40,7 @@ from logkeep_engine.contract.archive_format import (
     FormatName,
     FormatOptions,
 )
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import ERASURE
 from logkeep_engine.errors import ObjectMissing
 from logkeep_engine.log.compression import Codec

@@ -1,7 +1,6 @@
 """Erasures that are killed, and what other runs find then before the erasure goes on."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading import view
 from logkeep_engine.compaction.partition import compact_partition
 from logkeep_engine.contract.archive_format import FormatName
+from logkeep_engine.contract.model import replace
 from logkeep_engine.erasure.run import _ErasureRun
 from logkeep_engine.storage import LocalStorage
 from tests.runners import Context

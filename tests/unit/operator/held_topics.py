@@ -5,13 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from logkeep_engine.contract.facts.outcome import HeldTopics
+from logkeep_engine.contract.facts.values import timestamp
 from logkeep_engine.contract.model import replace
-from logkeep_engine.contract.run import HeldTopics
 from logkeep_operator.api import Phase, Status
 from logkeep_operator.api.status import HeldTopicsStatus
 from tests.unit.operator.world import START, World, backup_spec, resource, restore_spec
 
-HELD = HeldTopics(3, ("a", "b", "c"))
+HELD = HeldTopics(topics=3, topic_list=("a", "b", "c"))
 SAID = "3 topics keep all records (retention.ms=-1, retention.bytes=-1) until they are released: a, b, c"
 DAY = timedelta(days=1)
 END = START + timedelta(minutes=1)
@@ -67,7 +68,7 @@ def begin_again(world: World) -> None:
 
 def release(world: World, released: int = 3, left: tuple[str, ...] = ()) -> None:
     """The driver releases topics and ends."""
-    found = replace(HELD, released=released, not_released=left, released_time=world.now.timestamp())
+    found = replace(HELD, released=released, not_released_list=left, released_time=timestamp(world.now))
     world.reports(result=world.result(end_time=END.timestamp(), held_topics=found, message=SAID))
     world.driver("Succeeded", exit_code=0)
     world.job_is(active=0, complete=True)

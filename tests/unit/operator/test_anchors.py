@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.contract.facts.values import timestamp
+from logkeep_engine.contract.facts.values import MAX_TIME, timestamp
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_operator.api import ArchiveStatus, Key, Phase, Resource, RunStatus, Status, StatusOutcome
 from logkeep_operator.reconcile import documents
 from logkeep_operator.reconcile.archive import with_archive
-from logkeep_operator.reconcile.checked import MAX_TIME
 from logkeep_operator.sharing import SharedArchives
 from tests.unit.operator.world import START, World, backup_spec, resource, restore_spec
 
@@ -24,7 +23,9 @@ SEVEN, EIGHT = f"7:{'7' * 64}", f"8:{'8' * 64}"
 
 def result(commit: int, **more: Any) -> RunResult:
     known: dict[str, Any] = {"archive_id": "a", "cluster_id": "c", "epoch": commit, "commit": commit}
-    return RunResult("r", "KafkaBackup", "Succeeded", 0, 1.0, 2.0, **(known | more))
+    return RunResult(
+        run_id="r", kind="KafkaBackup", outcome="Succeeded", exit_code=0, start_time=1.0, end_time=2.0, **(known | more)
+    )
 
 
 def anchored(commit: int) -> str:

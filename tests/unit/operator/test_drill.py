@@ -9,17 +9,34 @@ from typing import Any
 import pytest
 
 from logkeep_engine.contract.checks import check_spec
+from logkeep_engine.contract.facts.outcome import DrillFacts, VerificationFacts
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.restore_spec import parse_restore
-from logkeep_engine.contract.run import DrillFacts, RunRequest, VerificationFacts
+from logkeep_engine.contract.run import RunRequest
 from logkeep_operator.api import ArchiveStatus, Condition, DrillStatus, Phase, Resource, Status, StatusOutcome
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.reconcile import is_at_rest, wake_after
 from tests.unit.operator.world import World, backup_spec, resource, restore_spec
 
-FACTS = DrillFacts(725.4, 1450.2, 2, 1100, 10900, "s3://bucket/prefix/runs/r/drill.json")
-GOOD = VerificationFacts("Verified", "all 1100 records are those of the archive", 2, 2, 0, 0, 1100, 1.0, "s3://page")
+FACTS = DrillFacts(
+    recovery_seconds=725.4,
+    verified_seconds=1450.2,
+    partitions=2,
+    records=1100,
+    bytes=10900,
+    report="s3://bucket/prefix/runs/r/drill.json",
+)
+GOOD = VerificationFacts(
+    run_id="r",
+    outcome="Verified",
+    message="all 1100 records are those of the archive",
+    partitions=2,
+    verified=2,
+    records=1100,
+    end_time="1970-01-01T00:00:01Z",
+    report="s3://page",
+)
 
 
 def drill(**fields: Any) -> World:

@@ -19,9 +19,9 @@ from logkeep_engine.contract.dry_run import (
 )
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import RunResult
+from logkeep_engine.contract.stored import DocumentRefused
 from logkeep_operator.api import Phase, Status, StatusOutcome
 from logkeep_operator.reconcile import is_at_rest
-from logkeep_operator.reconcile.checked import Unreadable, read
 from tests.unit.operator.world import World, backup_spec, resource, restore_spec
 
 TOPIC = PlannedTopic(
@@ -316,7 +316,7 @@ def test_a_status_is_small_whatever_the_number_of_topics() -> None:
     result = begun().result(outcome="DryRun", dry_run=many, message=many.told("restore"))
     short = result.to_termination_message(4096)
     assert len(short.encode()) <= 4096
-    again = read(RunResult, short)
+    again = RunResult.from_json(short)
     assert again.dry_run is not None
     assert (again.dry_run.topics, again.dry_run.refused) == (1000, 1000)
 
@@ -326,8 +326,8 @@ def test_a_status_is_small_whatever_the_number_of_topics() -> None:
 )
 def test_a_report_that_cannot_be_is_not_read(report: Any) -> None:
     whole = json.loads(begun().result(outcome="DryRun").to_json())
-    with pytest.raises(Unreadable):
-        read(RunResult, json.dumps({**whole, "dryRun": report}))
+    with pytest.raises(DocumentRefused):
+        RunResult.from_json(json.dumps({**whole, "dryRun": report}))
 
 
 def test_a_status_stays_within_its_bound_whatever_a_dry_run_has_found() -> None:

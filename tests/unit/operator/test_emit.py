@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.contract.emitting import EmittedFacts
-from logkeep_engine.contract.run import HeldTopics, RunRequest
+from logkeep_engine.contract.facts.outcome import EmittedFacts, HeldTopics
+from logkeep_engine.contract.run import RunRequest
 from logkeep_operator.api import Phase, Status
 from logkeep_operator.reconcile import FoundKafka
 from tests.unit.operator.test_dry_run import REPORT, begun, found
@@ -78,7 +78,7 @@ def ended(world: World, **facts: Any) -> None:
 def test_the_status_says_where_the_topics_are() -> None:
     world = begun(**EMIT)
     name = f"again-{world.run_id}-topics"
-    ended(world, emitted=EmittedFacts(name, "kafka-topics.yaml", 7))
+    ended(world, emitted=EmittedFacts(config_map=name, key="kafka-topics.yaml", topics=7))
     assert world.status.phase is Phase.SUCCEEDED
     assert world.status.emitted is not None
     assert world.status.emitted.to_dict() == {"configMap": name, "key": "kafka-topics.yaml", "topics": 7}
@@ -87,10 +87,10 @@ def test_the_status_says_where_the_topics_are() -> None:
 
 def test_the_status_says_which_topics_are_held_until_another_run_begins() -> None:
     world = begun(**EMIT)
-    held = HeldTopics(30, tuple(f"t{number}" for number in range(20)))
+    held = HeldTopics(topics=30, topic_list=tuple(f"t{number}" for number in range(20)))
     ended(world, held_topics=held, message="30 topics keep all records until `logkeep release`")
     assert world.status.held_topics is not None
-    assert world.status.held_topics.to_dict() == {"topics": 30, "topicList": list(held.topics)}
+    assert world.status.held_topics.to_dict() == {"topics": 30, "topicList": list(held.topic_list)}
     ready = next(item for item in world.status.conditions if item.type == "Ready")
     assert (ready.status, "30 topics keep all records until `logkeep release`" in ready.message) == ("True", True)
     assert Status.from_dict(world.status.to_dict()) == world.status
@@ -102,7 +102,7 @@ def test_the_status_says_which_topics_are_held_until_another_run_begins() -> Non
 def test_a_dry_run_emits_and_the_restore_after_it_emits_anew() -> None:
     world = begun(**EMIT, dryRun=True)
     name = f"again-{world.run_id}-topics"
-    found(world, REPORT, emitted=EmittedFacts(name, "kafka-topics.yaml", 1))
+    found(world, REPORT, emitted=EmittedFacts(config_map=name, key="kafka-topics.yaml", topics=1))
     assert world.status.phase is Phase.DRY_RUN
     assert world.status.emitted is not None
     world.edit(dryRun=False)

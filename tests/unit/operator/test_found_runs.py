@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from logkeep_engine.contract.facts.outcome import LossFact
 from logkeep_engine.contract.model import replace
-from logkeep_engine.contract.run import LossFact
 from logkeep_operator.api import Phase, Status
 from logkeep_operator.reconcile import Create, DeleteJob, JobState, is_at_rest
 from tests.unit.operator.world import World, origin
 
-LOSS = (LossFact("orders", 0, 10, 310, "retention overtook the reader"),)
+LOSS = (LossFact(topic="orders", partition=0, start=10, end=310, reason="retention overtook the reader"),)
 
 
 def begun_unknown(**change: object) -> tuple[World, str]:

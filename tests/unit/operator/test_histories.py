@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from logkeep_engine.contract.dry_run import DryRunReport
+from logkeep_engine.contract.facts.outcome import LossFact
 from logkeep_engine.contract.model import replace
-from logkeep_engine.contract.run import LossFact, RunResult
+from logkeep_engine.contract.run import RunResult
 from logkeep_operator.api import Resource, Status
 from logkeep_operator.reconcile import (
     Action,
@@ -203,7 +204,13 @@ class Troubled(World):
             return self._found(run_id)
         if self.random.random() < 0.5:
             self.number += 10
-            loss = LossFact("orders", 0, self.number, self.number + 10, "retention overtook the reader")
+            loss = LossFact(
+                topic="orders",
+                partition=0,
+                start=self.number,
+                end=self.number + 10,
+                reason="retention overtook the reader",
+            )
             facts |= {"loss": (loss,), "loss_total": 1, "loss_offsets": 10}
         return self.result(**facts) if well else self.failed_result(exit_code=130 if told_to_end else 1, **facts)
 

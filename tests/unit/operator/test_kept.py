@@ -17,8 +17,9 @@ from logkeep_engine.contract.archive import (
     TopicGenerations,
     TopicSnapshots,
 )
+from logkeep_engine.contract.facts.outcome import ReconcileFacts
 from logkeep_engine.contract.facts.values import timestamp
-from logkeep_operator.api import ReconcileStatus, Status
+from logkeep_operator.api import Status
 from logkeep_operator.metrics import Metrics
 from tests.unit.operator.test_risk import succeeded
 from tests.unit.operator.world import START, World
@@ -131,7 +132,9 @@ def test_metrics_tell_what_waits_is_locked_and_kept() -> None:
 
 def test_metrics_tell_what_was_found_when_keys_were_compared() -> None:
     metrics, key = Metrics(), World().resource.key
-    metrics.seen(key, Status(reconcile=ReconcileStatus(end_time=timestamp(START), stale=12, missing=0)), None)
+    metrics.seen(
+        key, Status(reconcile=ReconcileFacts(outcome="StaleKeys", end_time=timestamp(START), stale=12, missing=0)), None
+    )
     labels = {"kind": "KafkaBackup", "namespace": "team", "name": "nightly"}
     names = ("stale_keys", "missing_keys", "keys_compared_timestamp_seconds")
     found = [metrics.registry.get_sample_value(f"logkeep_{name}", labels) for name in names]

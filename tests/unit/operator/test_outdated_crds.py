@@ -160,7 +160,8 @@ def test_a_status_that_was_not_stored_as_sent_is_an_error_and_the_crds_are_looke
 
 
 def test_what_is_stored_is_compared_to_the_last_item() -> None:
-    sent = Status.from_dict({"loss": [{"topic": "a", "start": 1}], "run": {"id": "r", "attempt": 1}}).to_dict()
+    loss = {"topic": "a", "partition": 0, "start": 1, "end": 2, "reason": ""}
+    sent = Status.from_dict({"loss": [loss], "run": {"id": "r", "attempt": 1}}).to_dict()
     check_stored("PATCH", "/x", sent, {"status": {**sent, "more": 1}})
     cut = {**sent, "loss": [{k: v for k, v in sent["loss"][0].items() if k != "topic"}], "run": {"id": "r"}}
     with pytest.raises(NotStored, match=r"has not stored status\.loss\[\]\.topic, status\.run\.attempt, .* as sent"):
@@ -194,7 +195,7 @@ def test_fields_of_other_kinds_are_not_sent() -> None:
         {
             "phase": "Succeeded",
             "archive": {"id": "a", "writeTime": "2026-11-28T16:00:00Z"},
-            "loss": [{"topic": "orders"}],
+            "loss": [{"topic": "orders", "partition": 0, "start": 1, "end": 2, "reason": ""}],
         }
     ).to_dict()
     kept = own_fields(status, known_fields("KafkaRestore")["status"])

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from logkeep_engine.contract.facts.outcome import LossFact, TopicCoverage
 from logkeep_engine.contract.facts.values import timestamp
 from logkeep_engine.contract.model import replace
-from logkeep_engine.contract.run import TASK_PHASES, LossFact, TopicCoverage
+from logkeep_engine.contract.run import TASK_PHASES
 from logkeep_operator.api import Phase, Status
 from logkeep_operator.reconcile import (
     Create,
@@ -238,7 +239,7 @@ def test_a_success_is_the_last_result_although_the_clock_of_an_earlier_attempt_w
     world.settle()
     world.pass_time(seconds=30)
     world.driver("Succeeded", name="second", exit_code=0)
-    loss = (LossFact("orders", 0, 10, 20, "retention overtook the reader"),)
+    loss = (LossFact(topic="orders", partition=0, start=10, end=20, reason="retention overtook the reader"),)
     world.reports(result=world.result(loss=loss, loss_total=1, loss_offsets=10))
     world.job_is(failed=1, complete=True)
     world.settle()
@@ -319,7 +320,7 @@ def test_a_run_that_meets_its_deadline_has_a_minute_for_its_last_words() -> None
     assert world.condition("Ready") == ("False", "Ending")
     assert not world.status.history
     world.pass_time(seconds=59)
-    loss = (LossFact("orders", 0, 10, 20, "retention overtook the reader"),)
+    loss = (LossFact(topic="orders", partition=0, start=10, end=20, reason="retention overtook the reader"),)
     lost = world.failed_result(error_code="Interrupted", exit_code=130, loss=loss, loss_total=1, loss_offsets=10)
     world.reports(result=lost)
     world.driver("Failed", exit_code=130)
@@ -403,7 +404,7 @@ def test_an_evicted_pod_without_container_statuses_is_explained() -> None:
 
 def test_data_loss_is_a_condition_and_a_list() -> None:
     world = started()
-    loss = (LossFact("orders", 0, 10, 20, "retention overtook the reader"),)
+    loss = (LossFact(topic="orders", partition=0, start=10, end=20, reason="retention overtook the reader"),)
     world.reports(result=world.result(loss=loss, loss_total=1, loss_offsets=10))
     world.settle()
     assert world.condition("DataLoss")[0] == "True"
@@ -415,7 +416,7 @@ def test_data_loss_is_a_condition_and_a_list() -> None:
 def test_what_is_missing_stays_told_until_a_run_ends_without() -> None:
     """A run that fails knows nothing of the loss, nor does a run whose report was lost."""
     world = started()
-    loss = (LossFact("orders", 0, 10, 20, "retention overtook the reader"),)
+    loss = (LossFact(topic="orders", partition=0, start=10, end=20, reason="retention overtook the reader"),)
     world.reports(result=world.result(loss=loss, loss_total=1, loss_offsets=10))
     world.job_is(complete=True)
     world.settle()
@@ -878,7 +879,9 @@ def test_a_run_that_no_topic_matches_protects_none() -> None:
 
 def test_coverage_is_bounded_whatever_the_names_are() -> None:
     names = tuple("x" * 5000 + str(number) for number in range(1000))
-    world = ended_with(coverage=TopicCoverage(1, len(names), patterns_unmatched=names, topics_left_out=names))
+    world = ended_with(
+        coverage=TopicCoverage(protected=1, unmatched=len(names), patterns_unmatched=names, topics_left_out=names)
+    )
     assert len(json.dumps(world.status.to_dict())) < 20_000
 
 

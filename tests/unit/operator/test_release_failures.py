@@ -103,7 +103,7 @@ def test_a_result_without_its_job_is_not_believed() -> None:
     world.pass_time(days=1)
     del world.jobs[world.run_id]
     world.collect()
-    found = replace(HELD, released=3, released_time=world.now.timestamp())
+    found = replace(HELD, released=3, released_time=timestamp(world.now))
     world.reports(result=world.result(held_topics=found))
     key = f"{world.run_id}.release.{held(world).release_time}.0"
     world.documents[world.run_id] = replace(world.documents[world.run_id], origin=RunOrigin(key))

@@ -115,7 +115,7 @@ def test_topics_that_somebody_has_changed_or_deleted_are_named() -> None:
 def test_names_that_a_termination_message_has_no_room_for_are_those_that_were_known() -> None:
     world = restored()
     begin(world)
-    short = replace(HELD, topics=(), released=1, not_released=(), released_time=world.now.timestamp())
+    short = replace(HELD, topic_list=(), released=1, released_time=timestamp(world.now))
     world.driver("Succeeded", exit_code=0, termination_message=world.result(held_topics=short).to_json())
     world.job_is(active=0, complete=True)
     world.settle()

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from logkeep_engine.contract.facts.outcome import ClusterStateFacts
 from logkeep_engine.contract.model import replace
-from logkeep_engine.contract.run import ClusterStateFacts, RunResult
+from logkeep_engine.contract.run import RunResult
 from logkeep_operator.api import Phase
 from logkeep_operator.reconcile import documents
 from tests.unit.operator.test_reconcile import started
@@ -17,13 +18,13 @@ FACTS = ClusterStateFacts(
     acls_added=40,
     acls_refused=1,
     acls_held_back=3,
-    held_back=tuple(f"ALLOW User:m{number} from *: ALL on TOPIC *" for number in range(20)),
+    held_back_list=tuple(f"ALLOW User:m{number} from *: ALL on TOPIC *" for number in range(20)),
     quotas=5,
     quotas_added=3,
     quotas_refused=1,
     quotas_kept=1,
     users_total=30,
-    users=tuple(f"user-{number} (SCRAM-SHA-512, 4096 iterations)" for number in range(20)),
+    users_to_create=tuple(f"user-{number} (SCRAM-SHA-512, 4096 iterations)" for number in range(20)),
     report="s3://backups/runs/r/cluster-state-restored.json",
 )
 
@@ -52,7 +53,7 @@ def test_the_status_has_what_the_result_says() -> None:
 
 def test_the_status_has_no_number_of_what_was_not_archived() -> None:
     world = started("KafkaRestore")
-    world.reports(result=world.result(cluster_state=ClusterStateFacts("backup-1", quotas=0, quotas_added=0)))
+    world.reports(result=world.result(cluster_state=ClusterStateFacts(source_run="backup-1", quotas=0, quotas_added=0)))
     world.settle()
     assert world.status.phase is Phase.SUCCEEDED
     assert world.status.to_dict()["clusterState"].keys() - {"report"} == {"sourceRun", "quotas", "quotasAdded"}
@@ -60,7 +61,14 @@ def test_the_status_has_no_number_of_what_was_not_archived() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"aclsAdded": -1}, {"report": 5}, {"users": [7]}, {"quotas": "many"}, {"aclsHeldBack": "3"}, {"heldBack": [7]}],
+    [
+        {"aclsAdded": -1},
+        {"report": 5},
+        {"usersToCreate": [7]},
+        {"quotas": "many"},
+        {"aclsHeldBack": "3"},
+        {"heldBackList": [7]},
+    ],
 )
 def test_a_result_that_lies_is_not_believed(change: dict[str, Any]) -> None:
     world = started("KafkaRestore")
@@ -73,8 +81,16 @@ def test_a_result_that_lies_is_not_believed(change: dict[str, Any]) -> None:
 
 
 def test_a_result_comes_back_from_json_as_it_was() -> None:
-    result = RunResult("r", "KafkaRestore", "Succeeded", 0, 1.0, 2.0, cluster_state=FACTS)
+    result = RunResult(
+        run_id="r",
+        kind="KafkaRestore",
+        outcome="Succeeded",
+        exit_code=0,
+        start_time=1.0,
+        end_time=2.0,
+        cluster_state=FACTS,
+    )
     assert RunResult.from_json(result.to_json()) == result
     short = RunResult.from_json(result.to_termination_message(900))
-    assert short.cluster_state == replace(FACTS, users=(), held_back=())
+    assert short.cluster_state == FACTS.without_names()
     assert RunResult.from_json(replace(result, cluster_state=None).to_json()).cluster_state is None

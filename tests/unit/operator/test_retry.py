@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from logkeep_engine.contract import names
+from logkeep_engine.contract.facts.outcome import VerificationFacts
 from logkeep_engine.contract.model import replace
-from logkeep_engine.contract.run import VerificationFacts
 from logkeep_operator.api import Phase, Status
 from logkeep_operator.reconcile import DeleteJob, is_at_rest
 from tests.unit.operator.world import World, backup_spec, resource, restore_spec
@@ -219,7 +219,7 @@ def test_the_documents_of_the_last_try_are_not_made_again_while_they_go() -> Non
 
 def test_a_verification_that_found_a_difference_is_no_news_once_the_run_goes_on() -> None:
     world = begun()
-    fail(world, verification=VerificationFacts("Different", "one is lost", 1, different=1))
+    fail(world, verification=VerificationFacts(outcome="Different", message="one is lost", partitions=1, different=1))
     world.settle()
     assert world.status.verification is not None
     world.pass_time(minutes=1)

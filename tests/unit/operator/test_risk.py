@@ -17,9 +17,10 @@ from logkeep_engine.contract.archive import (
     TopicBehind,
     TopicDeadline,
 )
+from logkeep_engine.contract.facts.outcome import LossFact, TopicCoverage
+from logkeep_engine.contract.facts.progress import PartitionProgress, TopicProgress
 from logkeep_engine.contract.facts.values import timestamp
 from logkeep_engine.contract.model import replace
-from logkeep_engine.contract.run import LossFact, PartitionProgress, TopicCoverage, TopicProgress
 from logkeep_operator.api import HistoryEntry, Resource, Status
 from logkeep_operator.api.archive_status import ArchiveStatus, DeadlineStatus, RecoveryStatus, RetentionStatus
 from logkeep_operator.api.status import MAX_HISTORY
@@ -259,8 +260,11 @@ def test_a_status_is_smaller_than_its_bound_whatever_runs_tell() -> None:
         world.step()
         world.reports(
             world.progress(
-                moving=tuple(TopicProgress(name, 1, 2) for name in names),
-                partitions_shown=tuple(PartitionProgress(name, 2**31, 0, most, 1, most, most) for name in names),
+                moving=tuple(TopicProgress(topic=name, done=1, total=2) for name in names),
+                partitions_shown=tuple(
+                    PartitionProgress(topic=name, partition=2**31, start=0, end=most, at=1, records=most, bytes=most)
+                    for name in names
+                ),
             )
         )
         world.pass_time(minutes=5)
@@ -270,10 +274,20 @@ def test_a_status_is_smaller_than_its_bound_whatever_runs_tell() -> None:
                 message=said,
                 archive=told,
                 archive_id="a",
-                loss=tuple(LossFact(name, 2**31, 0, most, said) for name in names),
+                loss=tuple(LossFact(topic=name, partition=2**31, start=0, end=most, reason=said) for name in names),
                 loss_total=most,
                 warnings=(said,) * 100,
-                coverage=TopicCoverage(most, most, most, most, most, (said,) * 100, names, names, names),
+                coverage=TopicCoverage(
+                    protected=most,
+                    unmatched=most,
+                    left_out=most,
+                    vanished=most,
+                    unreadable=most,
+                    patterns_unmatched=(said,) * 100,
+                    topics_left_out=names,
+                    topics_vanished=names,
+                    topics_unreadable=names,
+                ),
             )
         )
         world.job_is(active=0, failed=4, failure=("BackoffLimitExceeded", said))

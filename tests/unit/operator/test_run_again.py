@@ -7,13 +7,21 @@ from typing import Any
 
 import pytest
 
+from logkeep_engine.contract.facts.outcome import VerificationFacts
 from logkeep_engine.contract.model import replace
-from logkeep_engine.contract.run import VerificationFacts
 from logkeep_operator.api import Phase, Status
 from logkeep_operator.reconcile import is_at_rest
 from tests.unit.operator.world import World, backup_spec, resource, restore_spec
 
-FOUND = VerificationFacts("Verified", "all 5 records are those of the archive", 1, 1, records=5, report="file:///a")
+FOUND = VerificationFacts(
+    run_id="0123456789",
+    outcome="Verified",
+    message="all 5 records are those of the archive",
+    partitions=1,
+    verified=1,
+    records=5,
+    report="file:///a",
+)
 EARLIER = {"earlier_run": "0123456789", "earlier_end": 1763625600.0, "message": "Nothing was written"}
 
 
@@ -147,8 +155,9 @@ def test_a_value_whose_status_was_refused_is_known_from_the_job() -> None:
 
 
 def test_what_a_verification_has_found_is_told_of_its_run_only() -> None:
-    world = ended(begun(), verification=FOUND)
+    world = begun()
     first = world.run_id
+    ended(world, verification=replace(FOUND, run_id=first))
     assert world.status.verification is not None
     assert (world.status.verification.run_id, world.status.verification.outcome) == (first, "Verified")
     ask(world, "2")

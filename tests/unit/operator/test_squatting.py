@@ -169,7 +169,16 @@ def test_a_job_that_somebody_made_beforehand_is_not_taken_for_the_run() -> None:
 
 def forged(run_id: str) -> dict[str, str]:
     now = time.time()
-    result = RunResult(run_id, "KafkaBackup", "Succeeded", 0, now, now, records=17, message="all is well")
+    result = RunResult(
+        run_id=run_id,
+        kind="KafkaBackup",
+        outcome="Succeeded",
+        exit_code=0,
+        start_time=now,
+        end_time=now,
+        records=17,
+        message="all is well",
+    )
     return {"result.json": result.to_json()}
 
 

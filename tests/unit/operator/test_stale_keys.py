@@ -1,19 +1,20 @@
 """When a run looks for stale keys, and what the status says of it."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from logkeep_engine.contract.checks import check_spec
+from logkeep_engine.contract.facts.outcome import ReconcileFacts
 from logkeep_engine.contract.facts.values import timestamp
 from logkeep_engine.contract.model import replace
-from logkeep_engine.contract.reconcile import ReconcileFacts
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_backup
-from logkeep_operator.api import ReconcileStatus, SpecInvalid, Status
-from logkeep_operator.reconcile.checked import Unreadable, read
-from logkeep_operator.reconcile.stale_keys import reconcile_status, reconciles, stale_keys_condition
+from logkeep_engine.contract.stored import DocumentRefused
+from logkeep_operator.api import SpecInvalid, Status
+from logkeep_operator.reconcile.stale_keys import reconciles, stale_keys_condition
 from tests.unit.operator.world import World, backup_spec
 from tests.unit.test_report import RESULT
 
@@ -25,12 +26,19 @@ SPEC = {
     "reconcile": {"cron": "0 3 * * *"},
 }
 FACTS = ReconcileFacts(
-    "StaleKeys", "12 keys", partitions=3, keys=90, stale=12, end_time=NOW.timestamp(), report="s3://x"
+    run_id="r1",
+    outcome="StaleKeys",
+    message="12 keys",
+    partitions=3,
+    keys=90,
+    stale=12,
+    end_time=timestamp(NOW),
+    report="s3://x",
 )
 
 
 def status(last: timedelta | None) -> Status:
-    compared = ReconcileStatus(end_time=timestamp(NOW - last)) if last is not None else None
+    compared = replace(FACTS, end_time=timestamp(NOW - last)) if last is not None else None
     return Status(last_success_time=timestamp(NOW), reconcile=compared)
 
 
@@ -75,12 +83,12 @@ def test_the_condition_says_what_was_found(facts: ReconcileFacts, told: tuple[st
 
 def test_the_result_of_a_run_keeps_its_findings_on_the_way_to_the_status() -> None:
     result = replace(RESULT, reconciled=FACTS)
-    assert read(RunResult, result.to_json()).reconciled == FACTS
-    assert read(RunResult, result.to_termination_message(4096)).reconciled == FACTS
-    shown = reconcile_status(result, FACTS)
-    assert (shown.run_id, shown.stale, shown.end_time) == (RESULT.run_id, 12, "2026-11-24T12:00:00Z")
-    with pytest.raises(Unreadable, match="stale"):
-        read(RunResult, replace(RESULT, reconciled=replace(FACTS, stale=-1)).to_json())
+    assert RunResult.from_json(result.to_json()).reconciled == FACTS
+    assert RunResult.from_json(result.to_termination_message(4096)).reconciled == FACTS
+    wrong = json.loads(result.to_json())
+    wrong["reconciled"]["stale"] = -1
+    with pytest.raises(DocumentRefused, match="stale"):
+        RunResult.from_json(json.dumps(wrong))
 
 
 def test_the_second_run_of_a_backup_is_told_to_look_and_its_findings_are_shown() -> None:
@@ -92,7 +100,7 @@ def test_the_second_run_of_a_backup_is_told_to_look_and_its_findings_are_shown()
     world.annotate("again")
     world.settle()
     assert requests(world)[-1].reconcile is True
-    end(world, reconciled=replace(FACTS, end_time=world.now.timestamp()))
+    end(world, reconciled=replace(FACTS, run_id=world.run_id, end_time=timestamp(world.now)))
     assert world.status.reconcile is not None
     assert (world.status.reconcile.stale, world.status.reconcile.run_id) == (12, world.run_id)
     assert world.condition("StaleKeys") == ("True", "StaleKeysFound")

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from logkeep_engine.contract.facts.values import MAX_LISTED
+from logkeep_engine.contract.facts.outcome import TopicCoverage
+from logkeep_engine.contract.facts.values import MAX_LISTED, timestamp
 from logkeep_engine.contract.model import replace
-from logkeep_engine.contract.run import TopicCoverage
 from logkeep_operator.api import Phase
 from logkeep_operator.reconcile import documents
 from logkeep_operator.resources import progress_name
@@ -54,7 +54,7 @@ def partition(**changes: Any) -> dict[str, Any]:
 
 
 def held(**changes: Any) -> dict[str, Any]:
-    known = {"total": 1, "topics": [], "released": None, "notReleased": [], "releasedTime": None}
+    known = {"topics": 1, "topicList": [], "released": None, "notReleasedList": [], "releasedTime": None}
     return {"heldTopics": known | changes}
 
 
@@ -142,12 +142,12 @@ WRONG_RESULTS: dict[str, dict[str, Any]] = {
     "a ConfigMap without end": {"emitted": {"configMap": "a" * 100_000, "key": "k", "topics": 1}},
     "a ConfigMap that is an object": {"emitted": {"configMap": {"a": {}}, "key": "k", "topics": 1}},
     "topics that are a text": {"emitted": {"configMap": "c", "key": "k", "topics": "1"}},
-    "held topics without a number": held(total="3"),
-    "held topics with a name without end": held(topics=["a" * 300]),
+    "held topics without a number": held(topics="3"),
+    "held topics with a name without end": held(topicList=["a" * 300]),
     "fewer released topics than none": held(released=-1),
     "a number of released topics that is a text": held(released="1"),
-    "a topic without end that was not released": held(notReleased=["a" * 400]),
-    "a release in the year 100,000,000": held(releasedTime=1e18),
+    "a number among the topics that were not released": held(notReleasedList=[5]),
+    "a release in the year 100,000,000": held(releasedTime="100000000-01-01T00:00:00Z"),
     "a release at no time": held(releasedTime=NAN),
     "coverage of fewer topics than none": {"coverage": {"protected": -1}},
     "coverage that does not fit 64 bits": {"coverage": {"leftOut": 1 << 63}},
@@ -180,7 +180,7 @@ def test_a_result_that_cannot_be_read_leaves_the_end_to_the_job(changes: dict[st
 
 def test_a_result_with_held_topics_is_read_as_it_is() -> None:
     world = started()
-    found = held(released=1, releasedTime=world.now.timestamp(), notReleased=["orders: NotHeld"])
+    found = held(released=1, releasedTime=timestamp(world.now), notReleasedList=["orders: NotHeld"])
     written(world, result=json.dumps(json.loads(world.result().to_json()) | found))
     world.settle()
     assert world.status.phase is Phase.SUCCEEDED

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from logkeep_engine.contract.facts.progress import PartitionProgress
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.request_files import hash_of_job
-from logkeep_engine.contract.run import PartitionProgress, Progress, RunResult
+from logkeep_engine.contract.run import Progress, RunResult
 from logkeep_operator.api import Key, Resource, Status
 from logkeep_operator.api.asked import AskedRun
 from logkeep_operator.reconcile import (
@@ -237,8 +238,8 @@ class World:
 
     def progress(self, **changes: Any) -> Progress:
         shown = (
-            PartitionProgress("orders", 0, 100, 1100, 600, 500, 5000),
-            PartitionProgress("orders", 1, 0, 100, 100, 100, 900),
+            PartitionProgress(topic="orders", partition=0, start=100, end=1100, at=600, records=500, bytes=5000),
+            PartitionProgress(topic="orders", partition=1, start=0, end=100, at=100, records=100, bytes=900),
         )
         known: dict[str, Any] = {
             "run_id": self.run_id,

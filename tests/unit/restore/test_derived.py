@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import RemovedSegment, RunOutcome
 from logkeep_engine.archive.maintenance.removal import purge
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec, parse_restore
 from logkeep_engine.errors import ArchiveDamaged, SegmentsRemoved, StateAltered
 from logkeep_engine.restore.model.context import RestoreContext

@@ -4,13 +4,13 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
 
 from logkeep_engine.archive.catalog import run_note
+from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import RestoreBusy
 from logkeep_engine.kafka import positions
 from logkeep_engine.kafka.connection import KafkaConnection

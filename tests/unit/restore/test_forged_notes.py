@@ -26,7 +26,9 @@ MAP: dict[str, Any] = {
     "abortedRecords": 0,
     "rows": [[0, 0, 5]],
 }
-RESULT = RunResult("r", "KafkaRestore", "Succeeded", 0, 1.0, 2.0, warnings=("w",))
+RESULT = RunResult(
+    run_id="r", kind="KafkaRestore", outcome="Succeeded", exit_code=0, start_time=1.0, end_time=2.0, warnings=("w",)
+)
 
 
 def as_map(document: Any) -> bytes:

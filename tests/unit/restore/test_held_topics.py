@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,11 @@ import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.run_note import RunNote
+from logkeep_engine.contract.facts.outcome import HeldTopics
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec, parse_restore
-from logkeep_engine.contract.run import HeldTopics, RunRequest, RunResult
+from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.errors import ArchiveDamaged, BrokerUnavailable, Refused, RestoreBusy, SpecError, StateAltered
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore.model.context import Planned, RestoreContext
@@ -102,7 +104,9 @@ def planned_of(archive: Archive, *topics: TopicPlan) -> Planned:
 
 
 def succeeded(state: RestoreState) -> None:
-    result = RunResult(state.run_id, "KafkaRestore", "Succeeded", 0, 1.0, 2.0)
+    result = RunResult(
+        run_id=state.run_id, kind="KafkaRestore", outcome="Succeeded", exit_code=0, start_time=1.0, end_time=2.0
+    )
     state.storage.put(state.file(RESULT), result.to_json().encode())
 
 
@@ -168,14 +172,14 @@ def test_brokers_that_do_not_hold_it_end_the_run(archive: Archive) -> None:
 
 def test_people_are_told_which_topics_are_held() -> None:
     assert told_held(None, None) == ""
-    assert told_held(HeldTopics(1, ("a",)), None) == (
+    assert told_held(HeldTopics(topics=1, topic_list=("a",)), None) == (
         "1 topic keeps all records (retention.ms=-1, retention.bytes=-1) until `logkeep release`: a"
     )
-    assert "2 topics would keep all records" in told_held(HeldTopics(2, ("a", "b")), None, would=True)
-    two = HeldTopics(2, ("a", "b"))
+    assert "2 topics would keep all records" in told_held(HeldTopics(topics=2, topic_list=("a", "b")), None, would=True)
+    two = HeldTopics(topics=2, topic_list=("a", "b"))
     assert told_held(two, "7d").endswith("(retention.ms=-1, retention.bytes=-1) until they are released: a, b")
     assert told_held(two, "7d", would=True).endswith("until they are released, 7d after the restore: a, b")
-    many = HeldTopics(30, tuple(f"t{number}" for number in range(20)))
+    many = HeldTopics(topics=30, topic_list=tuple(f"t{number}" for number in range(20)))
     assert told_held(many, None).endswith("t8, t9 and 20 more")
 
 
@@ -362,7 +366,14 @@ def test_topics_are_held_until_their_time_is_over(
 ) -> None:
     """The time counts from the success of the run, or of the earlier one that it has found."""
     control, context = held
-    done = RunResult("restore-1", "KafkaRestore", "Succeeded", 0, 1.0, earlier_end or 2.0)
+    done = RunResult(
+        run_id="restore-1",
+        kind="KafkaRestore",
+        outcome="Succeeded",
+        exit_code=0,
+        start_time=1.0,
+        end_time=earlier_end or 2.0,
+    )
     if earlier_end is not None:
         done = replace(done, end_time=5_000.0, earlier_run="restore-1", earlier_end=earlier_end)
     context.state.storage.put(context.state.file(RESULT), done.to_json().encode())
@@ -395,7 +406,15 @@ def test_the_operator_is_told_how_many_topics_are_released_and_which_are_not(
 
     monkeypatch.setattr(releasing, "open_run", opened)
     before = context.state.storage.read(context.state.file(RESULT))
-    request = RunRequest("KafkaRestore", "again", "team", "restore-1", {}, requested_by="somebody", release=True)
+    request = RunRequest(
+        kind="KafkaRestore",
+        name="again",
+        namespace="team",
+        run_id="restore-1",
+        spec={},
+        requested_by="somebody",
+        release=True,
+    )
     control.late = True
     failed = run_release(request, spec(), Reporter("restore-1"), {})
     assert (failed.outcome, failed.error_code, failed.held_topics) == ("Failed", "BrokerUnavailable", None)
@@ -405,11 +424,13 @@ def test_the_operator_is_told_how_many_topics_are_released_and_which_are_not(
     result = run_release(request, spec(), Reporter("restore-1"), {})
     assert result.held_topics is not None
     at = result.held_topics.released_time
-    assert result.held_topics == HeldTopics(2, ("copy", "there"), 1, ("there: NotHeld",), at)
+    assert result.held_topics == HeldTopics(
+        topics=2, topic_list=("copy", "there"), released=1, not_released_list=("there: NotHeld",), released_time=at
+    )
     assert replace(result, held_topics=None).to_json().encode() == before
     assert RunResult.from_json(result.to_json()) == result
     short = RunResult.from_json(result.to_termination_message(4096))
-    assert short.held_topics == HeldTopics(2, (), 1, (), at)
+    assert short.held_topics == HeldTopics(topics=2, released=1, released_time=at)
     again = run_release(request, spec(), Reporter("restore-1"), {})  # as after a driver that could not tell
     assert again.held_topics is not None
     assert replace(again.held_topics, released_time=at) == result.held_topics

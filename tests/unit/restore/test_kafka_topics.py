@@ -6,7 +6,6 @@ import base64
 import gzip
 import random
 import re
-from dataclasses import replace
 
 import pytest
 import yaml
@@ -16,6 +15,7 @@ from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.cli import app
 from logkeep_engine.cli.emitting import kafka_topics
 from logkeep_engine.contract.emitting import StrimziVersion
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec, parse_restore
 from logkeep_engine.errors import SpecError
 from logkeep_engine.restore.model.selection import Choice

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from pydantic.alias_generators import to_camel
@@ -12,9 +11,10 @@ from logkeep_engine.archive.catalog.facts import Coverage, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
 from logkeep_engine.contract.archive_format import FormatName
+from logkeep_engine.contract.facts.outcome import LossFact
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec, RecordBatches, parse_restore
 from logkeep_engine.contract.restored_topics import ConfigPolicy, RestoreTopics, TopicConfigs, TopicRetention
-from logkeep_engine.contract.run import LossFact
 from logkeep_engine.digest import Digest
 from logkeep_engine.errors import (
     ArchiveDamaged,
@@ -370,7 +370,7 @@ class TestPlan:
             ),
             PartitionSurvey(f"{1:022d}", 1, DamageSurvey((), ())),
         ),
-        loss=(LossFact("orders", 0, 3, 5, "cut"),),
+        loss=(LossFact(topic="orders", partition=0, start=3, end=5, reason="cut"),),
         warnings=("w",),
     )
 

@@ -1,7 +1,6 @@
 """Which state of an archive, which offsets and which positions of groups a point stands for."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,9 +22,10 @@ from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.history.compacted import first_exact
 from logkeep_engine.archive.maintenance.removal import purge
 from logkeep_engine.archive.moments import iso
+from logkeep_engine.contract.facts.outcome import LossFact
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.restore_spec import parse_restore
-from logkeep_engine.contract.run import LossFact
 from logkeep_engine.errors import BrokerUnavailable, SpecError
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
@@ -450,6 +450,8 @@ def test_that_partitions_decide_alone_is_told_where_several_have_transactions(st
 
 def test_losses_behind_the_point_are_none_of_the_restore() -> None:
     plan = PointPlan(0, {KEY: 15})
-    facts = [LossFact("orders", 0, start, start + 10, "r") for start in (0, 10, 20)]
-    found = points.within(plan, [Choice(ORDERS, "orders")], [*facts, LossFact("orders", 1, 20, 30, "r")])
+    facts = [LossFact(topic="orders", partition=0, start=start, end=start + 10, reason="r") for start in (0, 10, 20)]
+    found = points.within(
+        plan, [Choice(ORDERS, "orders")], [*facts, LossFact(topic="orders", partition=1, start=20, end=30, reason="r")]
+    )
     assert [(fact.partition, fact.start, fact.end) for fact in found] == [(0, 0, 10), (0, 10, 15), (1, 20, 30)]

@@ -5,7 +5,7 @@ stream sends is looked up there. Producers, transactions, clocks, segments and t
 import random
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
 from logkeep_engine.archive.reading.transactions import fold
 from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.archive_format import Compression, FormatOptions
+from logkeep_engine.contract.model import replace
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.log.batch import HEADER_SIZE, check_crc, parse_header
 from logkeep_engine.log.compression import Codec

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from logkeep_engine.archive.catalog.facts import Coverage, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import ENV_POD_NAMESPACE
 from logkeep_engine.contract.restore_spec import IfTopicExists
 from logkeep_engine.contract.run import RunResult
@@ -34,7 +35,16 @@ def first(tmp_path: Path) -> RestoreState:
 
 def end(state: RestoreState, **changes: object) -> RunResult:
     now = time.time()
-    result = RunResult(state.run_id, "KafkaRestore", "Succeeded", 0, now - 1, now, records=7, archive_id="a1")
+    result = RunResult(
+        run_id=state.run_id,
+        kind="KafkaRestore",
+        outcome="Succeeded",
+        exit_code=0,
+        start_time=now - 1,
+        end_time=now,
+        records=7,
+        archive_id="a1",
+    )
     result = replace(result, **changes)  # type: ignore[arg-type]
     state.storage.put(state.file(RESULT), result.to_json().encode())
     return result
@@ -136,7 +146,16 @@ def restored(state: RestoreState) -> Planned:
 
 
 def check(planned: Planned, cluster: Cluster, records: int = 20, **ids: str) -> None:
-    earlier = RunResult("first", "KafkaRestore", "Succeeded", 0, 1.0, 2.0, records=records, archive_id="a1")
+    earlier = RunResult(
+        run_id="first",
+        kind="KafkaRestore",
+        outcome="Succeeded",
+        exit_code=0,
+        start_time=1.0,
+        end_time=2.0,
+        records=records,
+        archive_id="a1",
+    )
     check_still_there(earlier, planned, ids, cluster)  # type: ignore[arg-type]
 
 

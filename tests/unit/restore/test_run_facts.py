@@ -13,7 +13,9 @@ from logkeep_engine.restore.run import run_facts as facts
 from logkeep_engine.restore.run.run_facts import restored_before
 from logkeep_engine.storage import LocalStorage
 
-NOTED = RunResult("r1", "KafkaRestore", "Failed", 1, 1.0, 2.0, records=7)
+NOTED = RunResult(
+    run_id="r1", kind="KafkaRestore", outcome="Failed", exit_code=1, start_time=1.0, end_time=2.0, records=7
+)
 
 
 def silent(*_: Any) -> None:

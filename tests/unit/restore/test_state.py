@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.documents import ArchiveInfo
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import RESTORE
 from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import RunResult
@@ -69,7 +69,7 @@ def test_a_note_of_acls_that_cannot_be_read_is_named(data: bytes, tmp_path: Path
 
 def test_a_failure_is_noted_but_not_where_another_driver_has_noted_success(tmp_path: Path) -> None:
     state = RestoreState(LocalStorage(tmp_path.as_uri()), "restore-1")
-    begun = RunResult("restore-1", RESTORE, outcome="Failed", exit_code=1, start_time=1.0, end_time=2.0)
+    begun = RunResult(run_id="restore-1", kind=RESTORE, outcome="Failed", exit_code=1, start_time=1.0, end_time=2.0)
     note_failure(state, replace(begun, message="first"))
     note_failure(state, replace(begun, message="second"))
     noted = state.result_in(RESULT)

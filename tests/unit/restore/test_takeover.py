@@ -27,7 +27,9 @@ def first(tmp_path: Path) -> RestoreState:
 
 
 def succeed(state: RestoreState) -> None:
-    result = RunResult(state.run_id, "KafkaRestore", "Succeeded", 0, 1.0, 2.0)
+    result = RunResult(
+        run_id=state.run_id, kind="KafkaRestore", outcome="Succeeded", exit_code=0, start_time=1.0, end_time=2.0
+    )
     state.storage.put(state.file(RESULT), result.to_json().encode())
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -21,6 +20,7 @@ from logkeep_engine.archive.maintenance.record_digests import (
     unpacked_stretches,
 )
 from logkeep_engine.contract.archive_format import DigestAlgorithm
+from logkeep_engine.contract.model import replace
 from logkeep_engine.digest import Digest
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.kafka.client import RawClient

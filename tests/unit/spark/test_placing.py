@@ -189,7 +189,8 @@ def test_keys_for_spark_have_no_effect_only_if_the_driver_does_all_work(cluster:
         unheard = ["spark.eventLog.enabled", "spark.extraListeners", "spark.kubernetes.driver.requestTimeout"]
         assert session.without_effect() == unheard
         (warning,) = _with_keys_without_effect(
-            RunResult("r", "KafkaBackup", "Succeeded", 0, 1.0, 2.0), session
+            RunResult(run_id="r", kind="KafkaBackup", outcome="Succeeded", exit_code=0, start_time=1.0, end_time=2.0),
+            session,
         ).warnings
         assert warning.startswith(f"spec.spark.conf: {', '.join(unheard)} had no effect")
         session.expect(MUCH)

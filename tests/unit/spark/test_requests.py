@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import KEY_EXECUTOR_TEMPLATE, KEY_REQUEST
 from logkeep_engine.contract.request_files import mounted_files, request_hash
 from logkeep_engine.contract.run import RunRequest, RunResult
@@ -16,7 +16,9 @@ from logkeep_engine.errors import RequestReplaced, SpecError
 from logkeep_engine.spark import driver
 from logkeep_engine.spark.requests import TEMPLATE_KEY, read_request
 
-REQUEST = RunRequest("KafkaBackup", "nightly", "team", "r1", {"topics": {"include": ["x"]}})
+REQUEST = RunRequest(
+    kind="KafkaBackup", name="nightly", namespace="team", run_id="r1", spec={"topics": {"include": ["x"]}}
+)
 TEMPLATE = json.dumps({"spec": {"containers": [{"name": "executor"}]}})
 
 

@@ -1,6 +1,5 @@
 """`logkeep log extract`: the files that Kafka's own tools read."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ from typer.testing import CliRunner
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.cli import app
 from logkeep_engine.contract.archive_format import Compression
+from logkeep_engine.contract.model import replace
 from logkeep_engine.storage import LocalStorage
 from tests.unit.archive.build import Batch
 from tests.unit.archive.packing import AUDIT, ORDERS, pack_paths, packed

@@ -23,13 +23,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.documents import FORMAT, building, damaged, dumps, know, parse, rows_of
 from logkeep_engine.archive.catalog.facts import ClusterStateEntry, Commit
 from logkeep_engine.archive.names import run_file
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import ArchiveDamaged, ObjectMissing
 from logkeep_engine.log.cleanup import POLICY, RETENTION_BYTES, RETENTION_KEYS, RETENTION_MS, limits_of

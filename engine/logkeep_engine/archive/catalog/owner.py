@@ -16,14 +16,13 @@ the new owner is made only when that run has ended or shows no life.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from logkeep_engine.archive.catalog.anchor import newest
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.documents import ArchiveInfo
 from logkeep_engine.archive.catalog.facts import NO_COMMIT
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.anchor import NEW
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import BACKUP, ENV_SIGNING_DIR
 from logkeep_engine.errors import ArchiveOwned, ArchiveUnsigned, by_place
 

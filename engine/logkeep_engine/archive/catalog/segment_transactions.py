@@ -13,11 +13,12 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.contract.archive_format import DigestAlgorithm
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.nesting import WRONG
 from logkeep_engine.contract.stored import StoredDocument
 from logkeep_engine.log.batch import Headers

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from operator import attrgetter, itemgetter
 from typing import Any, Generic, TypeVar
@@ -40,6 +40,7 @@ from logkeep_engine.archive.catalog.packed import ROW_BYTES, SegmentBatch, pack_
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
 from logkeep_engine.archive.names import check_run_id
 from logkeep_engine.contract.archive_format import DigestAlgorithm
+from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ import secrets
 import threading
 import time
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -64,6 +64,7 @@ from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEn
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import without_purged
 from logkeep_engine.archive.moments import iso
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import BACKUP, HOLD, RECONCILIATION, RETENTION
 from logkeep_engine.errors import (
     ArchiveBusy,

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import groupby, takewhile
 from operator import attrgetter
 from types import MappingProxyType
@@ -35,6 +34,7 @@ from logkeep_engine.archive.history.archived import PartitionHistory, history_of
 from logkeep_engine.archive.history.point import Point, States
 from logkeep_engine.archive.history.view import slices_of, state_of, usable
 from logkeep_engine.archive.ranges import Range, inside, together, without
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import BACKUP
 
 _NO_ENDS: Mapping[Partition, int] = MappingProxyType({})

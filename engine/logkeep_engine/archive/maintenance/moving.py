@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 
 from logkeep_engine.archive.catalog.entry import PackFiles, SegmentEntry
@@ -24,6 +24,7 @@ from logkeep_engine.archive.reading.partition import NeighbouringReads, fetched_
 from logkeep_engine.archive.writing.log_writer import LogSegment, Packing
 from logkeep_engine.archive.writing.packs import PACK_BYTES, TaskPacks
 from logkeep_engine.contract.archive_format import Compression
+from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import ObjectCold
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import Storage

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Self
 
@@ -26,6 +26,7 @@ from logkeep_engine.archive.maintenance.points import KeepRules
 from logkeep_engine.archive.maintenance.removal import Purged, Removed, purge, remove_expired
 from logkeep_engine.archive.maintenance.retention import RetentionLimits
 from logkeep_engine.archive.moments import moment
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import HOLD, RETENTION
 from logkeep_engine.contract.patterns import NamePatterns
 from logkeep_engine.contract.retention import RetainedTopics, Retention, RetentionHold

@@ -4,7 +4,7 @@ whole. Nothing is written."""
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Commit, CommitKind, PurgedPack, RemovedSegment
@@ -21,6 +21,7 @@ from logkeep_engine.archive.maintenance.retention_items import object_bytes
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading import view
 from logkeep_engine.contract.dry_run import PlannedRemoval, PlannedRetention
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.retention import RetentionHold
 from logkeep_engine.errors import BackupUnfinished
 

@@ -15,7 +15,7 @@ it is the same.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from logkeep_engine.archive import names
@@ -25,6 +25,7 @@ from logkeep_engine.archive.reading.partition import fetched_epoch, is_batched, 
 from logkeep_engine.archive.writing.log_writer import LogSegment, SnapshotPlace, SnapshotSegment
 from logkeep_engine.archive.writing.record_writer import RewrittenObjects, entry_of
 from logkeep_engine.contract.archive_format import AvroCodec, Compatibility, Compression, FormatOptions
+from logkeep_engine.contract.model import replace
 from logkeep_engine.formats import records as records_format
 from logkeep_engine.formats.avro_names import SEQUENCE_WIDTH
 from logkeep_engine.formats.base import SegmentEncoder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 
 from logkeep_engine.archive import names
@@ -19,6 +19,7 @@ from logkeep_engine.archive.reading.partition import (
     read_file,
     read_parts,
 )
+from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import CorruptBatch, ObjectMissing, ObjectTooLarge
 from logkeep_engine.log.segment import AbortedTxn, SegmentBuilder, SegmentSummary
 from logkeep_engine.log.snapshot import FOOTER_BYTES, HEADER_BYTES

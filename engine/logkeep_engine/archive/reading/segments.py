@@ -12,7 +12,6 @@ import hashlib
 import struct
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from itertools import chain
 from typing import Self
 
@@ -23,6 +22,7 @@ from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.files import read_file
 from logkeep_engine.archive.reading.log_reader import read_log
 from logkeep_engine.contract.archive_format import DigestAlgorithm
+from logkeep_engine.contract.model import replace
 from logkeep_engine.digest import Digest, Hasher
 from logkeep_engine.errors import (
     ArchiveDamaged,

@@ -8,7 +8,7 @@ entry = segment.finish()
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from logkeep_engine.archive import names
@@ -16,6 +16,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry, SnapshotFiles
 from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower
 from logkeep_engine.archive.writing.packs import HeldObject, TaskPacks
 from logkeep_engine.contract.archive_format import DEFAULT_DIGEST, Compression, DigestAlgorithm
+from logkeep_engine.contract.model import replace
 from logkeep_engine.digest import Hasher
 from logkeep_engine.log.seekable import SeekableWriter
 from logkeep_engine.log.segment import AbortedTxn, SegmentBuilder

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, Receipt
@@ -22,6 +22,7 @@ from logkeep_engine.contract.archive_format import (
     FormatName,
     FormatOptions,
 )
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.errors import CorruptBatch, LogDiverged
 from logkeep_engine.formats.base import Loss

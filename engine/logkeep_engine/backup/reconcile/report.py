@@ -9,7 +9,8 @@ from typing import Any
 
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.backup.reconcile.task import KeyVerdict, ReconciledPartition
-from logkeep_engine.contract.reconcile import ReconcileFacts
+from logkeep_engine.contract.facts.outcome import ReconcileFacts
+from logkeep_engine.contract.facts.values import time_of
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import KeysMissing, NotReconciled
 from logkeep_engine.log.key_comparison import KeyCounts
@@ -83,6 +84,7 @@ class ReconcileReport:
         """The facts for the result of a run."""
         counts = self.counts
         return ReconcileFacts(
+            run_id=self.run_id,
             outcome=self.outcome.value,
             message=self.message,
             partitions=len(self.partitions),
@@ -90,7 +92,7 @@ class ReconcileReport:
             keys=counts.keys,
             stale=counts.stale,
             missing=counts.wrong,
-            end_time=self.end_time,
+            end_time=time_of(self.end_time),
             report=self.document,
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from logkeep_engine.archive import names
@@ -29,6 +29,7 @@ from logkeep_engine.backup.reconcile.healing import make_due, to_heal
 from logkeep_engine.backup.reconcile.report import MOST_OFFSETS, ReconcileReport
 from logkeep_engine.backup.reconcile.task import ReconciledPartition, ReconcileTask, reconcile_partitions
 from logkeep_engine.backup.selection import added_topics, select_topics
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import RECONCILIATION
 from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.errors import ArchiveMismatch, BackupUnfinished, LogkeepError, SpecError

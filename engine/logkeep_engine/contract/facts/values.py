@@ -1,19 +1,29 @@
-"""The values that facts have: numbers, times and texts within bounds."""
+"""The values that facts have: numbers, times and texts within bounds.
+
+A driver may be of another version, out of memory or not ours. What it reports goes into a status that the API server
+must be able to store. So a text that could be anything is made whole and short here; a name, a number or a time that
+cannot be is refused.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from logkeep_engine.contract.model import Model, schema
 from logkeep_engine.contract.names import BACKUP, RESTORE
+from logkeep_engine.contract.visible import cut
 
 T = TypeVar("T")
 
 MAX_LISTED = 20  # items of a list that a status shows
 MAX_INTEGER = 2**63 - 1
+MAX_TIME = 253402300799  # the end of the year 9999: later times have no name
+MAX_TOPIC = 249  # Kafka's own limit
+RFC_3339 = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$"
 
 
 def timestamp(moment: datetime) -> str:
@@ -21,29 +31,66 @@ def timestamp(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class Facts(Model):
-    """In JSON, None and empty lists are left out."""
+def moment_of(seconds: float) -> datetime:
+    """The time in UTC, of seconds since the epoch as drivers tell them."""
+    return datetime.fromtimestamp(seconds, UTC)
 
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_there(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {key: value for key, value in handler(self).items() if value is not None and value not in ([], ())}
+
+def time_of(seconds: float) -> str:
+    """RFC 3339, of seconds since the epoch."""
+    return timestamp(moment_of(seconds))
+
+
+class Facts(Model):
+    """Facts that a status shows as they are."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object."""
-        return self.model_dump(mode="json", by_alias=True)
+        """The JSON object, without None and empty lists."""
+        written: dict[str, Any] = _without_nothing(self.model_dump(by_alias=True))
+        return written
 
 
-Count = Annotated[int, Field(strict=True, ge=0, le=MAX_INTEGER)]
-Count32 = Annotated[Count, schema(format="int32")]
-Whole = Annotated[int, Field(strict=True, ge=-MAX_INTEGER, le=MAX_INTEGER)]
-Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+def _without_nothing(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        items = ((key, _without_nothing(item)) for key, item in value.items())
+        return {key: item for key, item in items if item is not None and item != []}
+    return list(map(_without_nothing, value)) if isinstance(value, tuple) else value
+
+
+def _whole(text: Any) -> Any:
+    """A text without half characters: errors repeat what others have written."""
+    return text.encode(errors="replace").decode() if isinstance(text, str) else text
+
+
+def _sound(name: str) -> str:
+    """Refuse half characters: the API server stores none."""
+    name.encode()
+    return name
 
 
 def _first(items: tuple[T, ...]) -> tuple[T, ...]:
     return items[:MAX_LISTED]
 
 
+def _short(name: str) -> str:
+    return name[:MAX_TOPIC]
+
+
+Count = Annotated[int, Field(strict=True, ge=0, le=MAX_INTEGER)]
+Count32 = Annotated[Count, schema(format="int32")]
+Whole = Annotated[int, Field(strict=True, ge=-MAX_INTEGER, le=MAX_INTEGER)]
+Seconds = Annotated[float, Field(strict=True, ge=0, le=MAX_TIME, allow_inf_nan=False)]
+Timestamp = Annotated[str, schema(format="date-time")]
+FactTime = Annotated[Timestamp, Field(pattern=RFC_3339)]
 Listed = Annotated[tuple[T, ...], AfterValidator(_first), schema(maxItems=MAX_LISTED)]
+Text = Annotated[str, BeforeValidator(_whole)]
+Said = Annotated[Text, AfterValidator(cut)]
+Name = Annotated[str, AfterValidator(_sound)]
+Id = Annotated[Name, Field(max_length=256)]
+Uri = Annotated[Name, Field(max_length=4096)]
+Word = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]{0,63}$")]
+TopicName = Annotated[Name, Field(max_length=MAX_TOPIC)]
+ShownName = Annotated[Name, AfterValidator(_short)]  # a pattern may be longer than the name of a topic
 
 
 class Only:

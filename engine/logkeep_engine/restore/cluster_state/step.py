@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
@@ -24,9 +24,9 @@ from logkeep_engine.archive.catalog.facts import Commit
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.completeness import topics_of_run
 from logkeep_engine.contract.dry_run import PlannedClusterState
+from logkeep_engine.contract.facts.outcome import ClusterStateFacts
 from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.restore_spec import OnDamagedArchive
-from logkeep_engine.contract.run import MAX_LIST, ClusterStateFacts
 from logkeep_engine.contract.stored import Maybe, StoredDocument
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import ArchiveDamaged, BrokerRefused, ObjectMissing, SpecError, TargetUnsuitable
@@ -303,7 +303,7 @@ def restore_cluster_state(context: RestoreContext, planned: Planned) -> tuple[Cl
 
         def note(acls: BroughtItems[Acl]) -> None:
             facts, warnings = written(acls)
-            document = _BEFORE_ACLS.dumps({"facts": asdict(facts), "warnings": warnings})
+            document = _BEFORE_ACLS.dumps({"facts": facts.model_dump(), "warnings": warnings})
             context.state.storage.put(context.state.file(ACLS_SENT), document)
 
         features = _features(control, state)
@@ -333,9 +333,7 @@ def noted_before_acls(state: RestoreState) -> tuple[ClusterStateFacts, list[str]
     with reading(_BEFORE_ACLS, data, state.name(ACLS_SENT), hint=hint) as document:
         if document["facts"] is None:
             return None
-        facts = ClusterStateFacts(**document["facts"])
-        facts = replace(facts, users=tuple(facts.users), held_back=tuple(facts.held_back))
-        return facts, document["warnings"]
+        return ClusterStateFacts.model_validate(document["facts"]), document["warnings"]
 
 
 def _written(
@@ -355,13 +353,13 @@ def _written(
         acls_added=known_count(state.acls, acls.added),
         acls_refused=known_count(state.acls, acls.refused),
         acls_held_back=known_count(state.acls, acls.compared.held),
-        held_back=tuple(map(str, acls.compared.held))[:MAX_LIST],
+        held_back_list=tuple(map(str, acls.compared.held)),
         quotas=known_count(state.quotas, quotas.compared.wanted),
         quotas_added=known_count(state.quotas, quotas.added),
         quotas_refused=known_count(state.quotas, quotas.refused),
         quotas_kept=known_count(state.quotas, quotas.compared.kept),
         users_total=known_count(state.users, users),
-        users=tuple(names_of(users)[:MAX_LIST]),
+        users_to_create=tuple(names_of(users)),
         report=document,
     )
     return facts, [*told_of_users(quotas, acls, names_of(users), document), *others.told()]

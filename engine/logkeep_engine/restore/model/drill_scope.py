@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.contract.model import replace
 from logkeep_engine.log.varints import INT64_MAX
 from logkeep_engine.restore.model.drill_cycle import DrillCycle, DrillSample
 from logkeep_engine.restore.model.selection import Choice

@@ -10,17 +10,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
 from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.cluster_state import SCHEMA_TOPIC
-from logkeep_engine.contract.model import Model
+from logkeep_engine.contract.facts.outcome import LossFact
+from logkeep_engine.contract.model import Model, replace
 from logkeep_engine.contract.restore_spec import BatchCompression, KafkaRestoreSpec, RecordBatches
 from logkeep_engine.contract.restored_topics import Partitioner
-from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.stored import Maybe, StoredDocument
 from logkeep_engine.errors import SpecError
 from logkeep_engine.log.compression import Codec
@@ -278,7 +278,7 @@ class RestorePlan:
                 cluster_id=body["clusterId"],
                 topics=tuple(map(_topic_from_json, body["topics"])),
                 surveys=tuple(_survey_from_json(item) for item in body["surveys"]),
-                loss=tuple(LossFact(*row) for row in body["loss"]),
+                loss=tuple(map(_loss_from_json, body["loss"])),
                 warnings=tuple(body["warnings"]),
                 batching=_batching_from_json(body["recordBatches"]),
                 point=None if body["point"] is None else PointPlan.from_json(body["point"]),
@@ -437,3 +437,8 @@ def spec_digest(spec: KafkaRestoreSpec) -> str:
 
 def _as_json(model: Model, exclude: Set[str] = frozenset()) -> dict[str, Any]:
     return model.model_dump(mode="json", by_alias=True, exclude=set(exclude))
+
+
+def _loss_from_json(row: Sequence[Any]) -> LossFact:
+    topic, partition, start, end, reason = row
+    return LossFact(topic=topic, partition=partition, start=start, end=end, reason=reason)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Commit, GroupEntry, Partition, TopicEntry
@@ -30,9 +30,10 @@ from logkeep_engine.archive.reading.incarnations import Shows, taken_topics
 from logkeep_engine.archive.reading.partition import first_since, open_partition
 from logkeep_engine.archive.reading.view import ArchiveView
 from logkeep_engine.archive.reading.visible import may_be_aborted, shows
+from logkeep_engine.contract.facts.outcome import LossFact
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
-from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import ArchiveDamaged, CorruptBatch, SpecError
 from logkeep_engine.restore.model.inexact import exact_nowhere, last_with, refuse_exact_nowhere, refuse_inexact

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from logkeep_engine.archive.catalog.archive import Archive
@@ -18,6 +18,7 @@ from logkeep_engine.archive.catalog.claim import ArchiveClaim, anchor_of
 from logkeep_engine.archive.catalog.signed_documents import SigningStorage
 from logkeep_engine.archive.names import RUNS, check_run_id, run_file
 from logkeep_engine.contract import restore_spec as specs
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import STATE_KEYS
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.row_facts import content_of
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.restore_spec import RestoreOffsets
 from logkeep_engine.contract.restored_topics import (
     ConfigPolicy,

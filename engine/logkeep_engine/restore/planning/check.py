@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import SegmentEntry
@@ -31,8 +31,9 @@ from logkeep_engine.archive.reading.salvage import (
     with_transactions,
 )
 from logkeep_engine.archive.reading.transactions import TransactionOutcomes, fold
+from logkeep_engine.contract.facts.outcome import LossFact
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.restore_spec import OnDamagedArchive
-from logkeep_engine.contract.run import LossFact
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.restore.model.context import RestoreContext
 from logkeep_engine.restore.model.plan import PartitionSurvey
@@ -155,7 +156,9 @@ class ArchiveCheck:
             key = (topic.topic_id, partition)
             never = (UnreadableRange(start, end, NOT_ACCOUNTED_FOR) for start, end in holes(state, key, beginnings))
             for lost in (*surveyed.get(key, ()), *never):
-                loss.append(LossFact(topic.name, partition, lost.start, lost.end, lost.reason))
+                loss.append(
+                    LossFact(topic=topic.name, partition=partition, start=lost.start, end=lost.end, reason=lost.reason)
+                )
         return loss
 
     def _missing_or_short(self, used: Used) -> list[Damage]:

@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import TypeVar
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
@@ -20,6 +19,7 @@ from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.held_tables import deleted
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading import view
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.patterns import NamePatterns
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.retrieval import Retrieval

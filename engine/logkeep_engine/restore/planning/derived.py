@@ -11,13 +11,14 @@ cannot find out: producer ids, and the ends and limits of topics that were there
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.held_tables import deleted
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading import view
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.restore_spec import IfTopicExists, KafkaRestoreSpec, OnDamagedArchive, RestoreOffsets
 from logkeep_engine.errors import ArchiveDamaged, ObjectCold, SegmentsRemoved, StateAltered

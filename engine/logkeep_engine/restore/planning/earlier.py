@@ -7,8 +7,8 @@ context, planned = of_earlier(context, earlier)
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import BrokerRefused

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.history.compacted import with_snapshots
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.restore_spec import IfTopicExists, RestoreOffsets, RestoreVerification
 from logkeep_engine.errors import ObjectCold, SpecError, TopicGone
 from logkeep_engine.kafka.effective import effective_topic_configs

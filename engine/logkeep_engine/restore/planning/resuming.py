@@ -17,8 +17,8 @@ it (`claim.takeover`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import ObjectMissing, StateAltered
 from logkeep_engine.restore.claim.takeover import RunClaim, refuse_taken_over

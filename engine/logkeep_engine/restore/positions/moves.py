@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from logkeep_engine.archive.catalog.facts import GroupEntry
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.pattern_lists import told_unmatched
 from logkeep_engine.contract.patterns import NamePatterns, RenameRule
 from logkeep_engine.contract.restore_spec import RestoreGroups

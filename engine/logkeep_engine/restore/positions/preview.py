@@ -10,12 +10,13 @@ them (`groups.opener`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import open_damaged, open_partition
 from logkeep_engine.archive.reading.salvage import DamageSurvey
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.restore_spec import RestoreGroups
 from logkeep_engine.restore.model.context import Planned, RestoreContext
 from logkeep_engine.restore.model.offset_map import FoundOffset, OffsetPlace

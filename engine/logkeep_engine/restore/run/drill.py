@@ -19,15 +19,16 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.run_note import RunNote
 from logkeep_engine.archive.reports import create_report
 from logkeep_engine.contract.drill import DrillSpec
+from logkeep_engine.contract.facts.outcome import DrillFacts, VerificationFacts
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
-from logkeep_engine.contract.run import MAX_LIST, DrillFacts, RunRequest, RunResult, VerificationFacts
+from logkeep_engine.contract.run import MAX_LIST, RunRequest, RunResult
 from logkeep_engine.errors import LogkeepError, RecordsDiffer, RecordsNotVerified
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.kafka.control import ControlPlane
@@ -166,8 +167,8 @@ class DrillRun(RestoreRun):
         warnings = [*plan.warnings, *created.finish(plan, fresh=True)]
         done = facts_of_run(begun, context, planned, summaries)
         measured = DrillFacts(
-            recovery_seconds=round(recovered - self._start_time, 3),
-            verified_seconds=round(verified - self._start_time, 3),
+            recovery_seconds=max(0.0, round(recovered - self._start_time, 3)),
+            verified_seconds=max(0.0, round(verified - self._start_time, 3)),
             partitions=sum(1 for _ in with_task(planned)),
             records=done.records,
             bytes=done.bytes,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.facts import GroupEntry, Partition
 from logkeep_engine.archive.maintenance.cost.requests import requests_of
@@ -23,7 +23,8 @@ from logkeep_engine.contract.dry_run import (
     PlannedRefusal,
     PlannedTopic,
 )
-from logkeep_engine.contract.emitting import EmittedFacts
+from logkeep_engine.contract.facts.outcome import EmittedFacts
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.restore_spec import RestoreOffsets, RestoreVerification
 from logkeep_engine.contract.restored_topics import TopicRetention
 from logkeep_engine.contract.values import so_many

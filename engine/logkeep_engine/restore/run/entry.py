@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.errors import SpecError

@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from logkeep_engine.archive.moments import moment
+from logkeep_engine.contract.facts.outcome import HeldTopics
+from logkeep_engine.contract.facts.values import time_of
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.restored_topics import TopicRetention
-from logkeep_engine.contract.run import MAX_LIST, HeldTopics, RunRequest, RunResult
+from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.errors import (
     BrokerUnavailable,
     LogkeepError,
@@ -106,11 +109,11 @@ def released(found: Sequence[ReleasedTopic]) -> HeldTopics:
     left = [f"{item.topic}: {item.outcome.value}" for item in found if item.outcome not in _HAVE_IT]
     names = sorted(item.topic for item in found)
     return HeldTopics(
-        total=len(found),
-        topics=tuple(names[:MAX_LIST]),
+        topics=len(found),
+        topic_list=tuple(names),
         released=len(found) - len(left),
-        not_released=tuple(sorted(left)[:MAX_LIST]),
-        released_time=time.time(),
+        not_released_list=tuple(sorted(left)),
+        released_time=time_of(time.time()),
     )
 
 

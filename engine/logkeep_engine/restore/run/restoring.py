@@ -39,14 +39,15 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.run_note import RunNote
 from logkeep_engine.contract.dry_run import DRY_RUN, DryRunReport
+from logkeep_engine.contract.facts.outcome import VerificationFacts
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import COMMAND_LINE, ExitCode
 from logkeep_engine.contract.restore_spec import IfTopicExists, KafkaRestoreSpec, RestoreVerification
-from logkeep_engine.contract.run import RunRequest, RunResult, VerificationFacts
+from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.values import human_time
 from logkeep_engine.errors import LogkeepError, Refused, SpecError
 from logkeep_engine.frame import DriverRun

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import MAX_LIST, RunResult
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable
 from logkeep_engine.restore.model.context import Planned, RestoreContext

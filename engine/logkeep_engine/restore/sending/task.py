@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import NeighbouringReads, open_damaged, open_partition
 from logkeep_engine.archive.reading.salvage import DamageSurvey
+from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import (
     ArchiveDamaged,
     BatchTooLarge,

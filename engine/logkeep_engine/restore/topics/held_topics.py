@@ -12,9 +12,10 @@ follows from the spec and the archive. What a topic had that was there before is
 
 from __future__ import annotations
 
+from logkeep_engine.contract.facts.outcome import HeldTopics
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.restored_topics import TopicRetention
-from logkeep_engine.contract.run import MAX_LIST, HeldTopics, RunResult
+from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import (
     BrokerUnavailable,
@@ -35,7 +36,7 @@ def held_topics(context: RestoreContext, plan: RestorePlan) -> HeldTopics | None
     if context.spec.topics.retention is not TopicRetention.HOLD or not plan.topics:
         return None
     names = sorted(topic.target for topic in plan.topics)
-    return HeldTopics(len(names), tuple(names[:MAX_LIST]))
+    return HeldTopics(topics=len(names), topic_list=tuple(names))
 
 
 def still_held(context: RestoreContext, plan: RestorePlan) -> tuple[HeldTopics | None, list[str]]:
@@ -48,7 +49,7 @@ def still_held(context: RestoreContext, plan: RestorePlan) -> tuple[HeldTopics |
         f"somebody has given topics another retention while they were restored, so they are not held: {shown(others)}"
     )
     names = sorted(there.keys() - set(others))
-    return HeldTopics(len(names), tuple(names[:MAX_LIST])) if names else None, [told] if others else []
+    return HeldTopics(topics=len(names), topic_list=tuple(names)) if names else None, [told] if others else []
 
 
 def held_now(context: RestoreContext, plan: RestorePlan) -> HeldTopics | None:
@@ -73,11 +74,11 @@ def told_held(held: HeldTopics | None, hold_for: str | None, *, would: bool = Fa
     until = "`logkeep release`"
     if hold_for is not None:
         until = f"they are released, {hold_for} after the restore" if would else "they are released"
-    verb = "would keep" if would else "keeps" if held.total == 1 else "keep"
-    names = held.topics[:MAX_NAMES_SHOWN]
-    more = f" and {held.total - len(names)} more" if held.total > len(names) else ""
+    verb = "would keep" if would else "keeps" if held.topics == 1 else "keep"
+    names = held.topic_list[:MAX_NAMES_SHOWN]
+    more = f" and {held.topics - len(names)} more" if held.topics > len(names) else ""
     return (
-        f"{so_many(held.total, 'topic')} {verb} all records (retention.ms=-1, retention.bytes=-1) until {until}: "
+        f"{so_many(held.topics, 'topic')} {verb} all records (retention.ms=-1, retention.bytes=-1) until {until}: "
         f"{', '.join(names)}{more}"
     )
 

@@ -13,14 +13,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from logkeep_engine.contract.emitting import (
-    KEY_TOPICS,
-    KEY_TOPICS_PACKED,
-    MAX_TOPICS_BYTES,
-    Emit,
-    EmittedFacts,
-    StrimziVersion,
-)
+from logkeep_engine.contract.emitting import KEY_TOPICS, KEY_TOPICS_PACKED, MAX_TOPICS_BYTES, Emit, StrimziVersion
+from logkeep_engine.contract.facts.outcome import EmittedFacts
 from logkeep_engine.contract.objects import is_name
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.values import MAX_DNS_NAME
@@ -130,4 +124,4 @@ def emit(context: RestoreContext, planned: Planned) -> EmittedFacts | None:
     key, changes = config_map_data(resources)
     context.permit()
     context.reporter.emit(context.topics_config_map, changes)
-    return EmittedFacts(context.topics_config_map, key, len(resources))
+    return EmittedFacts(config_map=context.topics_config_map, key=key, topics=len(resources))

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from logkeep_engine.archive.maintenance.record_digests import RecordTimes
-from logkeep_engine.contract.run import VerificationFacts
+from logkeep_engine.contract.facts.outcome import VerificationFacts
+from logkeep_engine.contract.facts.values import time_of
 from logkeep_engine.contract.stored import StoredDocument
 from logkeep_engine.restore.verification.aligning import RecordDifference
 from logkeep_engine.restore.verification.task import Verdict, VerifiedPartition
@@ -110,6 +111,7 @@ class VerificationReport:
     def facts(self, report: str) -> VerificationFacts:
         """The facts for the result of the run. `report` is where the page lies."""
         return VerificationFacts(
+            run_id=self.run_id,
             outcome=self.outcome.value,
             message=self.message,
             partitions=len(self.partitions) + len(self.idle) + self.empty,
@@ -117,7 +119,7 @@ class VerificationReport:
             not_verified=self.count(Verdict.NOT_VERIFIED),
             different=self.count(Verdict.DIFFERENT),
             records=self.records,
-            end_time=self.end_time,
+            end_time=time_of(self.end_time),
             report=report,
         )
 
@@ -151,11 +153,12 @@ def facts_of(document: bytes, report: str) -> VerificationFacts | None:
         body = REPORT.loads(document)
         counts = {name: body[key] for name, key in _COUNTS.items()}
         return VerificationFacts(
+            run_id=body["runId"],
             outcome=Verdict(body["outcome"]).value,
             message=body["message"],
             partitions=sum(counts.values()),
             records=body["records"],
-            end_time=body["endTime"],
+            end_time=time_of(body["endTime"]),
             report=report,
             **counts,
         )

@@ -6,11 +6,11 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 
 from logkeep_engine.archive.maintenance.record_digests import MOST_BUCKETS, RecordTimes, unpacked_stretches
 from logkeep_engine.archive.reports import create_report, reports_of
-from logkeep_engine.contract.run import VerificationFacts
+from logkeep_engine.contract.facts.outcome import VerificationFacts
+from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import ObjectExists, ObjectMissing, RecordsDiffer, RecordsNotVerified, SpecError
 from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.log.cleanup import is_compacted

@@ -191,7 +191,9 @@ def test_an_archive_of_which_only_the_first_object_is_left_is_begun_anew(storage
 def test_a_consent_may_have_words_behind_it(seen: str) -> None:
     """A value is used once: without them nobody could consent to the same thing a second time."""
     for text in (seen, f"{seen} again", f"{seen} Fri Nov 27 22:33:26 UTC 2026"):
-        claim = claim_of(RunRequest("KafkaBackup", "n", "team", "r", {}, uid="u", take_over=text))
+        claim = claim_of(
+            RunRequest(kind="KafkaBackup", name="n", namespace="team", run_id="r", spec={}, uid="u", take_over=text)
+        )
         assert (claim.consent, claim.said) == (seen, text)
     for text in (f"{seen} ", f"{seen}again", f" {seen}", f"{seen} a\nb", f"{seen} {'x' * 65}", f"{seen} \u202e"):
         with pytest.raises(SpecError, match="is neither the number of a commit"):

@@ -1,7 +1,6 @@
 """Segments of the Records and the Avro format in the catalog: names, documents, and whose archive it is."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from logkeep_engine.archive.catalog.facts import Commit, CommitKind
 from logkeep_engine.archive.catalog.packed import pack
 from logkeep_engine.archive.catalog.totals import totals_of
 from logkeep_engine.contract.archive_format import FormatName
+from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import ArchiveMismatch
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import CLUSTER, ORDERS, changed

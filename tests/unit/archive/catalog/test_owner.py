@@ -4,7 +4,6 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.claim import ArchiveClaim, Owner
 from logkeep_engine.archive.catalog.facts import RunOutcome
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import ERASURE, RETENTION
 from logkeep_engine.errors import ArchiveBusy, ArchiveDamaged, ArchiveFenced, ArchiveMismatch, ArchiveOwned
 from logkeep_engine.storage import ObjectWriter, Storage, open_uri

@@ -2,7 +2,6 @@
 
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.facts import RunOutcome
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.maintenance.clock import MAX_JUMP, MAX_SKEW, checked_now
+from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import ClockDoubtful, StorageUnavailable
 from logkeep_engine.storage import LocalStorage, Storage
 from tests.unit.archive.build import begin

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -25,6 +24,7 @@ from logkeep_engine.archive.maintenance.growth import DAY_MS as DAY
 from logkeep_engine.archive.maintenance.retention import RetentionLimits
 from logkeep_engine.archive.maintenance.retention_items import object_bytes
 from logkeep_engine.cli import app
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.prices import Prices
 from logkeep_engine.storage import DEFAULT_BLOCK, PART_BYTES, LocalStorage, Storage, open_uri
 from tests.unit.archive.build import ORDERS, TIME, Batch, begin, changed, chunk

@@ -1,7 +1,6 @@
 """Small segments are merged with their neighbours: which, what becomes of them, and who sees what after that."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from logkeep_engine.archive.maintenance.removal import purge
 from logkeep_engine.archive.reading import view
 from logkeep_engine.backup.merging import Merged, merge_segments
 from logkeep_engine.contract.archive_format import Compression, SegmentSpec
+from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import ArchiveDamaged, ArchiveFenced
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import LocalStorage

@@ -1,6 +1,5 @@
 """The digests of an archived segment's records: what they know, what they are bound to, and how they are kept."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from logkeep_engine.archive.maintenance.kept_digests import DigestsPlace
 from logkeep_engine.archive.maintenance.record_digests import RecordTimes, SegmentDigests, digests_of, within
 from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.contract.archive_format import DigestAlgorithm
+from logkeep_engine.contract.model import replace
 from logkeep_engine.digest import Digest
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log.compression import Codec

@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import DEFAULT, Mock
 
@@ -28,6 +27,7 @@ from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading.view import _last_end, choose
 from logkeep_engine.archive.writing.record_files import write_partition_indexes
 from logkeep_engine.contract.archive_format import FormatName
+from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import ArchiveFenced, ClockDoubtful, LogkeepError
 from logkeep_engine.formats.records_names import RecordsName, pack_partition_index
 from logkeep_engine.log.batch import Codec

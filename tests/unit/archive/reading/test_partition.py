@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +16,7 @@ from logkeep_engine.archive.reading.partition import PartitionReader, decoded, f
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
 from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.archive_format import Compression, FormatName, FormatOptions
+from logkeep_engine.contract.model import replace
 from logkeep_engine.convert.plan import ConvertChunk
 from logkeep_engine.convert.read import read_records
 from logkeep_engine.convert.write import TargetSetting, copy_segment

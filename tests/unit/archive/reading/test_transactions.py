@@ -8,7 +8,6 @@ lost.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -27,6 +26,7 @@ from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.contract.archive_format import Compression
 from logkeep_engine.contract.cluster import ClusterSpec
+from logkeep_engine.contract.model import replace
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.log.batch import parse_header
 from logkeep_engine.log.segment import AbortedTxn

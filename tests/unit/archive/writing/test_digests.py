@@ -5,7 +5,6 @@ import json
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading.segments import read_segment
 from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.archive_format import Compression, DigestAlgorithm, FormatName, FormatOptions
+from logkeep_engine.contract.model import replace
 from logkeep_engine.convert.plan import ConvertChunk
 from logkeep_engine.convert.write import TargetSetting, copy_segment
 from logkeep_engine.digest import Digest, Hasher

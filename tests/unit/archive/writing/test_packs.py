@@ -2,7 +2,6 @@
 
 import hashlib
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from logkeep_engine.archive.writing import packs as writing
 from logkeep_engine.archive.writing.log_writer import LogSegment, Packing
 from logkeep_engine.archive.writing.packs import HeldObject, TaskPacks
 from logkeep_engine.contract.archive_format import Compression, DigestAlgorithm
+from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log.batch import headers_of, walk
 from logkeep_engine.log.compression import Codec

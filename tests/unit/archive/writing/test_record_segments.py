@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.writing.record_files import write_consumer_offsets, write_partition_indexes
 from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.archive_format import Compatibility, DigestAlgorithm, FormatName, FormatOptions
+from logkeep_engine.contract.model import replace
 from logkeep_engine.digest import Digest
 from logkeep_engine.errors import ArchiveDamaged, ArchiveFenced, StorageUnavailable
 from logkeep_engine.formats.base import LogRecord

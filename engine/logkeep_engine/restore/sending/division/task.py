@@ -11,8 +11,9 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.restored_topics import Partitioner
 from logkeep_engine.errors import ObjectMissing, ProduceRefused, TargetChanged
 from logkeep_engine.kafka.client import RawClient
