@@ -118,6 +118,11 @@ PACKAGES: Mapping[str, Near] = {
         _unit("compaction/*", "backup/test_snapshots.py", "log/test_compaction.py"),
         (*_broker("branch_snapshots", "log_dump_tool", "snapshots"), *MODEL),
     ),
+    "compare": Near(
+        _engine("compare"),
+        _unit("compare/*", "backup/test_reconcile_model.py", "restore/test_verif*.py"),
+        (*_broker("drill", "divergence", "reconcile", "toolbox_s3", "verify_*"), *MODEL),
+    ),
     "contract": Near(
         _engine("contract", "errors*", "stored*"),
         _unit(
@@ -206,8 +211,8 @@ PACKAGES: Mapping[str, Near] = {
     ),
     "toolbox": Near(
         _engine("toolbox"),
-        _unit("toolbox/*"),
-        _broker("toolbox_*", "verify_against", "log_dump_tool"),
+        _unit("toolbox/*", "compare/test_diff.py"),
+        _broker("toolbox_*", "log_dump_tool"),
     ),
 }
 

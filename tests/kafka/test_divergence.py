@@ -16,6 +16,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.backup.run import run_backup
+from logkeep_engine.compare.account import compare
 from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunRequest, RunResult
@@ -24,7 +25,6 @@ from logkeep_engine.contract.storage import StorageSpec
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.report import Reporter
 from logkeep_engine.storage import open_storage
-from logkeep_engine.toolbox.against import compare
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.kafka.backing_up import WATCH, Topics
 from tests.kafka.restores import ThreadRunner, backup_spec, bring_back, committed, restore_spec

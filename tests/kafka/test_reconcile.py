@@ -18,6 +18,7 @@ from logkeep_engine.backup.reconcile import step, task
 from logkeep_engine.backup.reconcile.report import ReconcileReport
 from logkeep_engine.backup.reconcile.step import reconcile_archive
 from logkeep_engine.backup.reconcile.task import KeyVerdict, ReconciledPartition
+from logkeep_engine.compare.account import compare
 from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import parse_backup
@@ -25,7 +26,6 @@ from logkeep_engine.erasure.run import ErasureAsked, erase
 from logkeep_engine.errors import BackupUnfinished, KeysMissing, NotReconciled, SpecError
 from logkeep_engine.report import Reporter
 from logkeep_engine.tasks import TaskRunner
-from logkeep_engine.toolbox.against import compare
 from tests.cluster.kafka import KafkaBroker
 from tests.command import logkeep
 from tests.kafka.backing_up import FOR_TEST, Backups, Topics, numbers

@@ -383,6 +383,14 @@ def test_a_record_more_in_the_live_topic_is_a_difference(
     assert found["same"] is False
     assert (found["equal"], found["onlyInA"], found["onlyInB"], found["different"]) == (2, 0, 1, 0)
     assert [(item["kind"], item["offsetB"]) for item in found["differences"]] == [("only in B", 6)]
+    topics.create("other")
+    topics.produce("other", [b"one", b"changed", b"more"])
+    renamed = ["--bootstrap-server", broker.bootstrap, "--topic", "grows", "--rename", "grows=other"]
+    done = logkeep("log", "diff", tmp_path.as_uri(), *renamed, "--ignore", "timestamp")
+    assert done.stdout.splitlines()[:2] == [
+        "grows-0: offset 1 of A and offset 1 of B differ in value",
+        "grows-0: offset 2 of B is not in A",
+    ]
 
 
 def test_a_topic_that_was_empty_when_it_was_archived_is_compared(

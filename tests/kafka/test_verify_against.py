@@ -8,8 +8,8 @@ import pytest
 
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
+from logkeep_engine.compare.account import AgainstReport, ComparedPartition, Missing, compare
 from logkeep_engine.errors import ArchiveMismatch
-from logkeep_engine.toolbox.against import AgainstReport, ComparedPartition, Missing, compare
 from tests.cluster.kafka import KafkaBroker
 from tests.command import logkeep
 from tests.kafka.backing_up import Backups, Topics, numbers

@@ -22,10 +22,10 @@ from confluent_kafka.admin import (
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.moments import iso
+from logkeep_engine.compare.account import compare
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.kafka.user_requests import Acl, Quota
 from logkeep_engine.storage import open_uri
-from logkeep_engine.toolbox.against import compare
 from tests.cluster import versions
 from tests.cluster.kafka import STEADY, Brokers, KafkaBroker
 from tests.cluster.kfake import KFAKE, Kfake

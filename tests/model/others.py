@@ -87,7 +87,7 @@ def compared(world: World, storage: Storage, whole: Given) -> Iterator[Fault]:
     side = ArchiveSide(_in_archive(Archive.open(storage), ""))
     rows = {
         (whole.topic_ids.get(name, name), number): [
-            (rec.offset, rec.timestamp, rec.key, rec.value) for rec in side.records(name, number)
+            (rec.offset, rec.timestamp, rec.key, rec.value) for rows in side.rows(name, number) for rec in rows
         ]
         for name, number in side.partitions()
     }

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PLACES = ("", "engine/logkeep_engine", "operator/logkeep_operator")
+PLACES = ("", "engine/logkeep_engine", "engine/logkeep_engine/restore", "operator/logkeep_operator")
 """From here paths in backticks begin."""
 
 

@@ -40,6 +40,7 @@ ROOMS = {
     ),
     "kafka.fetch": "archive archiving backup cli convert frame interrupt report restore spark toolbox",
     "frame": "archiving backup cli convert restore spark toolbox",
+    "compare.sources": "archiving backup cli compaction convert erasure restore spark toolbox",
     "archiving": "backup cli convert restore spark toolbox",
     "toolbox.dump": "archiving backup cli convert restore spark",
     "backup.plan": "cli convert restore spark",

@@ -17,7 +17,13 @@ from logkeep_engine.archive.maintenance.kept_digests import (
     OnDigests,
     keep_as_made,
 )
-from logkeep_engine.archive.maintenance.record_digests import DigestWork, SegmentDigests, make_digests, reaching_into
+from logkeep_engine.archive.maintenance.record_digests import (
+    DigestWork,
+    SegmentDigests,
+    fitting,
+    make_digests,
+    reaching_into,
+)
 from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.storage import Storage
@@ -56,12 +62,7 @@ def _missing(storage: Storage, state: ArchiveState, key: Partition) -> tuple[Dig
     topic, entries = state.topics[key[0]].name, tuple(state.segments[key])
     place = DigestsPlace(storage, topic, *key)
     aborted = Spans.of(open_partition(storage, topic, entries, state.kept(*key)).transactions.aborted)
-    kept = place.load()
-    known = {
-        entry.base_offset: kept[entry.base_offset]
-        for entry in entries
-        if entry.base_offset in kept and kept[entry.base_offset].fits(entry, aborted)
-    }
+    known = fitting(place.load(), entries, aborted)
     wanted = [entry for entry in entries if entry.base_offset not in known]
     work = [
         DigestWork(storage, topic, tuple(group), reaching_into(aborted, group))

@@ -32,9 +32,9 @@ from logkeep_engine.errors import SpecError
 if TYPE_CHECKING:
     from logkeep_engine.archive.catalog.archive import Archive
     from logkeep_engine.archive.maintenance.verify import Unread, VerifyReport
+    from logkeep_engine.compare.account import AgainstReport
     from logkeep_engine.contract.anchor import Anchor
     from logkeep_engine.kafka.connection import KafkaConnection
-    from logkeep_engine.toolbox.against import AgainstReport
 
 
 _SHOWN = 5
@@ -118,7 +118,7 @@ def _verify(
     with reading(archive.storage, run_id, archive.listing().last), VerifyShown() as shown:
         report = verify_archive(archive, on_progress=shown.show, workers=workers, cycle=cycle, anchor=anchor)
     if connection is not None:
-        from logkeep_engine.toolbox.against import compare
+        from logkeep_engine.compare.account import compare
 
         live = compare(archive, connection)
     whole = report.whole and (live is None or live.whole)

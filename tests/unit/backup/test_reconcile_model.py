@@ -65,7 +65,7 @@ class Archive:
         """By key: the offset of its last record, and whether it is a tombstone."""
         return {key: (offset, tombstone) for offset, (key, tombstone) in sorted(self.log.items())}
 
-    async def note(self, keys: KeyNotes) -> None:
+    def note(self, keys: KeyNotes) -> None:
         keys.note(_rows(self.log), live=False)
 
 
@@ -139,7 +139,7 @@ def act(cluster: Cluster, archive: Archive | None, step: str, data: Any) -> None
 def compared(reader: LiveLog, archive: Archive, map_bytes: int) -> ComparedKeys | None:
     accounted = [(0, archive.end)] if archive.end else []
     try:
-        return asyncio.run(compare_keys(archive, reader, archive.end, accounted, map_bytes=map_bytes, most=100))
+        return asyncio.run(compare_keys(archive.note, reader, archive.end, accounted, map_bytes=map_bytes, most=100))
     except CleanerTooFast:
         return None
 

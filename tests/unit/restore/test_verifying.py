@@ -19,6 +19,8 @@ from logkeep_engine.archive.maintenance.record_digests import (
     packed_stretches,
     unpacked_stretches,
 )
+from logkeep_engine.compare.aligning import AHEAD
+from logkeep_engine.compare.sources import ComparedRecords
 from logkeep_engine.contract.archive_format import DigestAlgorithm
 from logkeep_engine.contract.model import replace
 from logkeep_engine.digest import Digest
@@ -27,6 +29,7 @@ from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.fetched import Fetched
 from logkeep_engine.kafka.queries import EpochEnd
+from logkeep_engine.log.batch import MAX_OFFSET
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.consumed import PlainRecord
 from logkeep_engine.log.records import Record, encode
@@ -36,7 +39,6 @@ from logkeep_engine.restore.streams.clip import Clip
 from logkeep_engine.restore.streams.straddling import Straddling
 from logkeep_engine.restore.verification import task as verification
 from logkeep_engine.restore.verification import wanted
-from logkeep_engine.restore.verification.aligning import AHEAD, ListedRecords
 from logkeep_engine.restore.verification.idle import idle_partitions
 from logkeep_engine.restore.verification.task import Verdict, VerifiedPartition, VerifyTask, _Verification
 from logkeep_engine.restore.verification.wanted import RestoredRecords
@@ -83,7 +85,7 @@ class Log:
         return len(self.records)
 
     async def stream(
-        self, topic: str, partition: int, start: int, end: int, *, max_bytes: int, committed: bool
+        self, topic: str, partition: int, start: int, end: int, *, max_bytes: int, topic_id: None, committed: bool
     ) -> AsyncGenerator[Fetched, None]:
         for at in range(start // 500 * 500, end, 500):
             some = [Record(r.offset, r.timestamp or 0, r.key, r.value, ()) for r in self.records[at : at + 500]]
@@ -96,21 +98,15 @@ class Log:
             then(self)
 
 
-class Archived:
+class Archived(ComparedRecords):
     """The records of an archive, in the place of `RestoredRecords`."""
 
     def __init__(self, records: Sequence[PlainRecord]) -> None:
         self._records = records
 
-    def listed(self, start: int, count: int) -> ListedRecords:
-        return ListedRecords([as_rows(self._records[start : start + count])])
-
-    def record_at(self, offset: int) -> PlainRecord:
-        return self._records[offset]
-
-    def first_of(self, start: int, stop: int, digests: frozenset[bytes]) -> int | None:
-        found = self.listed(start, stop - start).digests
-        return next((start + at for at, digest in enumerate(found) if digest in digests), None)
+    async def rows(self, start: int, stop: int = MAX_OFFSET) -> AsyncGenerator[Rows, None]:
+        for at in range(start, min(stop, len(self._records)), 700):
+            yield as_rows(self._records[at : min(at + 700, stop)])
 
 
 def stretches(records: Sequence[PlainRecord]) -> Iterator[StretchDigest]:
@@ -356,11 +352,11 @@ def test_nothing_is_read_behind_the_offsets_that_are_wanted(monkeypatch: pytest.
     entry = SimpleNamespace(base_offset=0, next_offset=1000, layout=Layout.RECORDS)
     task = SimpleNamespace(segments=(entry,), survey=None, clip=None, storage=None, source="orders")
     monkeypatch.setattr(wanted, "open_partition", lambda *_, **__: Segments())
-    rows = list(RestoredRecords(cast(Any, task)).rows(4, 10))
+    rows = list(RestoredRecords(cast(Any, task)).read(4, 10))
     assert [one.offset for part in rows for one in part] == list(range(4, 10))
 
 
-def test_a_segment_is_read_once_for_all_of_its_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_is_read_once_for_all_of_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
     records = [record(number, number) for number in range(5 * STRETCH)]
     task = SimpleNamespace(segments=(), survey=None, clip=None)
     asked = []
@@ -370,12 +366,14 @@ def test_a_segment_is_read_once_for_all_of_its_stretches(monkeypatch: pytest.Mon
         for at in range(0, len(records), 1500):
             yield as_rows(records[at : at + 1500])
 
-    monkeypatch.setattr(RestoredRecords, "rows", rows)
+    monkeypatch.setattr(RestoredRecords, "read", rows)
     whole = tuple(stretches(records))
     digest = Digest(DigestAlgorithm.BLAKE3, "")
     known = SegmentDigests(0, len(records), digest, (), whole, RecordTimes())
     found = RestoredRecords(cast(Any, task)).of(known)
-    assert found.stretches == whole
+    joined = RecordDigest(offsets=False)
+    joined.note(as_rows(records))
+    assert [StretchDigest.of(0, len(records), joined)] == list(found.stretches)
     assert sum(count for _, count, _ in found.times.buckets) == len(records)
     assert asked == [(0, len(records))]
 

@@ -126,6 +126,14 @@ class SegmentDigests:
         return records <= entry.records if is_part else records == entry.records
 
 
+def fitting(
+    kept: Mapping[int, SegmentDigests], entries: Iterable[SegmentEntry], aborted: Spans
+) -> dict[int, SegmentDigests]:
+    """The digests among those that were kept that are of these segments as they are, by their base offsets."""
+    found = ((entry, kept.get(entry.base_offset)) for entry in entries)
+    return {entry.base_offset: own for entry, own in found if own is not None and own.fits(entry, aborted)}
+
+
 @dataclass(frozen=True, slots=True)
 class DigestWork:
     """Segments of one partition of which digests are wanted, and the transactions to leave out. Pickles without

@@ -11,6 +11,7 @@ whatever lies below the log's start, so that is asked last.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -39,14 +40,6 @@ class LiveLog(Protocol):
 
     async def note(self, keys: KeyNotes, start: int, end: int) -> bool:
         """Note the committed records at [start, end). Returns whether all offsets were there."""
-        ...
-
-
-class ArchivedLog(Protocol):
-    """The archived records of a partition."""
-
-    async def note(self, keys: KeyNotes) -> None:
-        """Note all of them."""
         ...
 
 
@@ -81,7 +74,7 @@ class _Found:
 
 
 async def compare_keys(
-    archived: ArchivedLog,
+    note_archived: Callable[[KeyNotes], None],
     live: LiveLog,
     end: int,
     accounted: Sequence[Range],
@@ -90,7 +83,8 @@ async def compare_keys(
     most: int,
     on_share: Callable[[int, int], None] = lambda number, shares: None,
 ) -> ComparedKeys:
-    """Compare the keys of an archived partition, which ends at offset `end`, with the live log. At most `most` offsets
+    """Compare the keys of an archived partition, which ends at offset `end` and whose records `note_archived` notes,
+    with the live log. At most `most` offsets
     of each kind are found. Where not all keys fit into `map_bytes`, one share of them is compared after the other.
     Raises CleanerTooFast, and what reading raises."""
     found, secret, open_shares, done = _Found(), new_secret(), [ALL_KEYS], 0
@@ -99,7 +93,7 @@ async def compare_keys(
         on_share(done, done + len(open_shares) + 1)
         for last in (False, True):
             keys = KeyNotes.of(secret, share, end, accounted, map_bytes=map_bytes)
-            await archived.note(keys)
+            await asyncio.to_thread(note_archived, keys)
             log = await _read_live(keys, live)
             # What must not be is looked at twice: a new leader may have records that were cleaned elsewhere.
             if last or not keys.counts(log[0]).wrong:

@@ -7,19 +7,17 @@ from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.partition import is_batched, open_partition, sound
 from logkeep_engine.backup.reconcile.comparing import CleanerTooFast, ComparedKeys, compare_keys
+from logkeep_engine.compare.sources import MAY_HAPPEN_TO_ONE, LiveRecords
 from logkeep_engine.errors import (
     ArchiveDamaged,
-    BatchTooLarge,
-    BrokerUnavailable,
-    CorruptBatch,
     OffsetOutOfRange,
-    TopicGone,
 )
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.committed import CommittedBatches
@@ -33,10 +31,8 @@ from logkeep_engine.log.transactions import Spans
 from logkeep_engine.storage import Storage
 from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskProgress
 
-_FETCH_BYTES = 8 << 20
 _MAP_SHARE = 2, 3  # of a task's memory; fetches and blocks of objects take the rest
 _ROUNDS = 3  # the log's start may move while it is read
-_MAY_HAPPEN_TO_ONE = (ArchiveDamaged, BatchTooLarge, BrokerUnavailable, CorruptBatch, OffsetOutOfRange, TopicGone)
 _TOO_FAST = (
     "the cluster's cleaner has removed records of each stretch of the log before it was read, so nothing is known of "
     "keys that have gone meanwhile: compare again when less is written"
@@ -140,7 +136,7 @@ class _Reconciliation:
             failed = str(error)
         except CleanerTooFast:
             failed = _TOO_FAST
-        except _MAY_HAPPEN_TO_ONE as error:
+        except (ArchiveDamaged, *MAY_HAPPEN_TO_ONE) as error:
             failed = f"{error.message} {error.hint}".strip()
         return ReconciledPartition(task.topic, task.topic_id, task.partition, task.end, found, failed)
 
@@ -153,9 +149,9 @@ class _Reconciliation:
         return await self._compared()
 
     async def _compared(self) -> ComparedKeys:
-        task, client = self._task, self._client
-        before = await client.epoch_end(task.topic, task.partition)
-        live = _Live(task, client, self._throttle, self._tell)
+        task = self._task
+        live = _Live(self._client, task, self._throttle, self._tell)
+        before = await live.epoch()
         stable = await live.stable_end()
         if stable < task.end:
             raise _NotComparable(
@@ -166,7 +162,7 @@ class _Reconciliation:
                 f"its log ends at offset {stable}, and the keys of offsets from {MOST_OFFSETS} on cannot be compared"
             )
         found = await compare_keys(
-            _Archived(task),
+            partial(_note_archived, task),
             live,
             task.end,
             task.accounted,
@@ -174,9 +170,7 @@ class _Reconciliation:
             most=task.most,
             on_share=self._begin_share,
         )
-        # Of the leader epoch that was the last one, every leader's log must still have all.
-        still = await client.epoch_end(task.topic, task.partition, before.leader_epoch)
-        if 0 <= still.end_offset < min(found.end, before.end_offset):
+        if await live.is_cut_off(before, min(found.end, before.end_offset)):
             raise _NotComparable(_CUT_OFF)
         return found
 
@@ -190,64 +184,40 @@ class _Reconciliation:
         self._progress.tell(PartitionUpdate(task.topic, task.partition, task.number, at, 0, size))
 
 
-class _Archived:
-    """The archived records of a partition, see `comparing.ArchivedLog`."""
-
-    def __init__(self, task: ReconcileTask) -> None:
-        self._task = task
-
-    async def note(self, keys: KeyNotes) -> None:
-        await asyncio.to_thread(self._note, keys)
-
-    def _note(self, keys: KeyNotes) -> None:
-        task = self._task
-        whole = open_partition(task.storage, task.topic, task.segments, task.kept)
-        aborted = Spans.of(whole.transactions.aborted)
-        for entry in task.segments:
-            reader = open_partition(task.storage, task.topic, (entry,), aborted=())
-            if not is_batched(entry.layout):
-                for records in reader.records():
-                    keys.note(as_rows(records), live=False)
-                continue
-            with sound(task.storage, task.topic, entry):
-                for stretch, headers in reader.batches():
-                    for part in without_aborted(headers, aborted):
-                        keys.note_batches(stretch, part, live=False)
+def _note_archived(task: ReconcileTask, keys: KeyNotes) -> None:
+    """Note the archived records of a partition."""
+    whole = open_partition(task.storage, task.topic, task.segments, task.kept)
+    aborted = Spans.of(whole.transactions.aborted)
+    for entry in task.segments:
+        reader = open_partition(task.storage, task.topic, (entry,), aborted=())
+        if not is_batched(entry.layout):
+            for records in reader.records():
+                keys.note(as_rows(records), live=False)
+            continue
+        with sound(task.storage, task.topic, entry):
+            for stretch, headers in reader.batches():
+                for part in without_aborted(headers, aborted):
+                    keys.note_batches(stretch, part, live=False)
 
 
-class _Live:
+class _Live(LiveRecords):
     """The log of a partition as its leader has it, see `comparing.LiveLog`."""
 
     def __init__(
-        self, task: ReconcileTask, client: RawClient, throttle: Throttle, on_read: Callable[[int, int], None]
+        self, client: RawClient, task: ReconcileTask, throttle: Throttle, on_read: Callable[[int, int], None]
     ) -> None:
-        self._task = task
-        self._client = client
-        self._throttle = throttle
+        super().__init__(client, task.topic, task.partition, throttle, topic_id=task.topic_id)
         self._on_read = on_read
-        self._bytes = 0
-
-    async def start(self) -> int:
-        return await self._client.start_offset(self._task.topic, self._task.partition)
-
-    async def stable_end(self) -> int:
-        return await self._client.end_offset(self._task.topic, self._task.partition, committed=True)
 
     async def note(self, keys: KeyNotes, start: int, end: int) -> bool:
-        task, seen = self._task, CommittedBatches()
+        seen = CommittedBatches()
         dense: int | None = start
-        stream = self._client.stream(
-            task.topic, task.partition, start, end, max_bytes=_FETCH_BYTES, topic_id=task.topic_id
-        )
-        async with aclosing(stream):
-            async for fetched in stream:
-                await self._throttle.pace(len(fetched.data))
-                self._bytes += len(fetched.data)
+        async with aclosing(self.fetched(start, end)) as answers:
+            async for fetched in answers:
                 dense = _dense_to(fetched.data, dense, end)
                 for headers in seen.of(fetched, end):
                     await asyncio.to_thread(keys.note_batches, fetched.data, headers, live=True)
-                self._on_read(fetched.next_offset, self._bytes)
-                fetched.release()
+                self._on_read(fetched.next_offset, self.bytes)
         return dense is not None and dense >= end
 
 

@@ -19,7 +19,7 @@ from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
-    from logkeep_engine.toolbox.diff import Difference, RecordComparison, Side
+    from logkeep_engine.compare.streams import PlacedDifference, Side, StreamComparison
 
 MAX_DIFFERENCES = 20
 
@@ -65,7 +65,8 @@ def diff(
 ) -> None:
     """Compare the committed records of two archives, or of an archive and live topics. Exit code 1 if they differ."""
     with errors(debug), ExitStack() as stack:
-        from logkeep_engine.toolbox.diff import ArchiveSide, LiveSide, RecordComparison, Rules
+        from logkeep_engine.compare.streams import Rules, StreamComparison
+        from logkeep_engine.toolbox.diff import ArchiveSide, live_side
 
         if (b is None) == (bootstrap_server is None):
             raise SpecError("one of B and --bootstrap-server must be given", hint="A is compared with exactly one.")
@@ -84,21 +85,24 @@ def diff(
             names |= other.topics
         else:
             connection = security.connection("--bootstrap-server", bootstrap_server or "")
-            right = stack.enter_context(LiveSide(connection, sorted(names), chosen.partition or ()))
+            right = stack.enter_context(live_side(connection, names, chosen.partition or ()))
         if not names:
             raise SpecError("there is no topic to compare", hint="Name an archive or a log folder that has one.")
         ignored = frozenset(item.value for item in compared.ignore or ())
-        comparison = RecordComparison(left, right, Rules(offsets=compared.offsets, ignore=ignored, rename=renames))
+        rules = Rules(offsets=compared.offsets, ignore=ignored, rename=renames, shown=limit)
+        comparison = StreamComparison(left, right, rules)
         _print(comparison, limit, form)
         if not comparison.counts.same:
             raise typer.Exit(int(ExitCode.FAILED))
 
 
-def _print(comparison: RecordComparison, limit: int, form: Form) -> None:
+def _print(comparison: StreamComparison, limit: int, form: Form) -> None:
     """Go through the comparison, which finds the differences while it is asked for them."""
-    first: list[Difference] = []
+    first: list[PlacedDifference] = []
+    found = 0
     for difference in comparison:
-        if len(first) < limit:
+        found += 1
+        if found <= limit:
             first.append(difference)
             if not form.json:
                 print_line(difference)
@@ -106,8 +110,8 @@ def _print(comparison: RecordComparison, limit: int, form: Form) -> None:
     if form.json:
         print_json({"same": counts.same, **counts.to_json(), "differences": [item.to_json() for item in first]})
         return
-    if comparison.found > len(first):
-        print_line(f"and {comparison.found - len(first)} more")
+    if found > len(first):
+        print_line(f"and {found - len(first)} more")
     print_line(
         f"{'same' if counts.same else 'different'}: {so_many(counts.partitions, 'partition')} compared, "
         f"{so_many(counts.equal, 'record')} equal, {counts.different} different, {counts.only_a} only in A, "

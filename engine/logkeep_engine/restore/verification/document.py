@@ -11,7 +11,6 @@ from logkeep_engine.archive.maintenance.record_digests import RecordTimes
 from logkeep_engine.contract.facts.outcome import VerificationFacts
 from logkeep_engine.contract.facts.values import time_of
 from logkeep_engine.contract.stored import StoredDocument
-from logkeep_engine.restore.verification.aligning import RecordDifference
 from logkeep_engine.restore.verification.task import Verdict, VerifiedPartition
 
 REPORT = StoredDocument(
@@ -212,19 +211,9 @@ def _partition(item: VerifiedPartition, before: RecordTimes) -> dict[str, Any]:
         "stretches": item.stretches,
         "differing": [list(offsets) for offsets in item.differing],
         "reasons": list(item.reasons),
-        "differences": [_difference(found) for found in item.differences],
+        "differences": [found.to_json() for found in item.differences],
         "before": _times(before),
         "after": _times(item.times),
-    }
-
-
-def _difference(found: RecordDifference) -> dict[str, Any]:
-    return {
-        "kind": found.kind.value,
-        "sourceOffset": found.source_offset,
-        "targetOffset": found.target_offset,
-        "records": found.records,
-        "fields": list(found.fields),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -13,6 +13,7 @@ from logkeep_engine.archive.maintenance.record_digests import (
     SegmentDigests,
     StretchBuilder,
     digests_of,
+    fitting,
     packed_stretches,
     reaching_into,
     within,
@@ -155,26 +156,20 @@ class _Partition:
         self._entries = [entry for entry in task.segments if clip is None or clip.reaches(entry)]
         place = DigestsPlace(context.state.storage, task.source, task.topic_id, task.partition)
         kept = place.load()
-        others: Mapping[int, SegmentDigests] = {}
+        damaged = {entry.base_offset for entry in task.segments if _is_damaged(task, entry)}
+        sound = [entry for entry in task.segments if entry.base_offset not in damaged]  # also beyond a point
+        known = fitting(kept, sound, self.aborted)
         if not context.state.beside:
             others = DigestsPlace(context.archive.storage, task.source, task.topic_id, task.partition).load()
-        known = dict(self._fitting(others)) | dict(self._fitting(kept))
+            known = fitting(others, sound, self.aborted) | known
         self.missing = [entry for entry in self._entries if entry.base_offset not in known]
         # Other segments may be wanted by another restore. Those that retention has removed are dropped.
         first = min((start for start, _ in task.kept), default=0)
         stays = {base: found for base, found in kept.items() if found.next_offset > first}
-        damaged = [entry.base_offset for entry in self._entries if _is_damaged(task, entry)]
         self.digests = DigestsInWork(place, stays, known, (entry.base_offset for entry in self.missing), damaged)
         self.clipped: dict[int, SegmentDigests] = {}
         """The digests of parts, by the base offsets of segments."""
         self.read = len(self.missing)
-
-    def _fitting(self, kept: Mapping[int, SegmentDigests]) -> Iterator[tuple[int, SegmentDigests]]:
-        """Those that are of a segment as it is, also of segments beyond a point."""
-        for entry in self.task.segments:
-            found = kept.get(entry.base_offset)
-            if found is not None and not _is_damaged(self.task, entry) and found.fits(entry, self.aborted):
-                yield entry.base_offset, found
 
     def cut(self) -> tuple[SegmentDigests, ...]:
         """The digests of segments of which an executor must find what is wanted. What is known without it is noted."""

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from logkeep_engine.archive.maintenance.record_digests import STRETCH_RECORDS, RecordTimes, unpacked_stretches
+from logkeep_engine.compare.aligning import AHEAD, Alignment, ListedRecords, align
+from logkeep_engine.compare.difference import Difference, DifferenceKind, joined
+from logkeep_engine.compare.stretches import StretchComparison
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch, OffsetOutOfRange
 from logkeep_engine.kafka.client import RawClient
+from logkeep_engine.log.batch import MAX_OFFSET
 from logkeep_engine.log.consumed import differing_fields
 from logkeep_engine.log.rows import RecordDigest
 from logkeep_engine.restore.sending.attempt import RestoreTask
-from logkeep_engine.restore.verification.aligning import (
-    AHEAD,
-    Alignment,
-    ListedRecords,
-    RecordDifference,
-    RecordDifferenceKind,
-    align,
-    joined,
-)
-from logkeep_engine.restore.verification.comparing import StretchComparison
 from logkeep_engine.restore.verification.target import TargetReader
 from logkeep_engine.restore.verification.wanted import RestoredRecords
 from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskProgress
@@ -86,10 +80,10 @@ class VerifiedPartition:
     records: int
     bytes: int
     reasons: tuple[str, ...]
-    differences: tuple[RecordDifference, ...]
-    stretches: int
-    differing: tuple[tuple[int, int], ...]
     times: RecordTimes
+    differences: tuple[Difference, ...] = ()
+    stretches: int = 0
+    differing: tuple[tuple[int, int], ...] = ()
     offsets: tuple[int, int] = (0, 0)
     compared_until: int = 0
 
@@ -161,7 +155,7 @@ class _Verification:
         )
         self._comparison = StretchComparison(self._expected, restored.begins, offsets=task.offsets)
         self._reasons = list(task.caveats)
-        self._differences: list[RecordDifference] = []
+        self._differences: list[Difference] = []
         self._differing: list[tuple[int, int]] = []
         self._lost_until = -1
         self._located = 0  # the number of the stretch after the last one that was passed over
@@ -178,11 +172,11 @@ class _Verification:
         """Compare the target from its beginning to its end. False if its log was cut off meanwhile: then what was found
         may be of records that are gone."""
         target, partition = self._restored.target, self._restored.target_partition
-        before = await self._client.epoch_end(target, partition)
-        begins = await self._client.start_offset(target, partition)
+        reader = self._reader
+        before, begins = await reader.epoch(), await reader.start()
         if self._has_lost_beginning(begins):
             return True
-        self._reader.stable = await self._client.end_offset(target, partition, committed=True)
+        reader.stable = await reader.stable_end()
         end = await self._client.end_offset(target, partition, committed=False)
         extent = self._restored.extent
         # A marker that was written twice may be after the end; records there are found by the comparison.
@@ -194,12 +188,10 @@ class _Verification:
             await self._compare(end)
         except OffsetOutOfRange:
             return False
-        # Of the leader epoch that was the last one, every leader's log must still have all.
-        still = await self._client.epoch_end(target, partition, before.leader_epoch)
         after = await self._client.log_end(target, partition)
-        if after < end or 0 <= still.end_offset < end:
+        if after < end or await reader.is_cut_off(before, end):
             return False
-        self._has_lost_beginning(await self._client.start_offset(target, partition))
+        self._has_lost_beginning(await reader.start())
         if after > end:
             self._reasons.append(f"others write to the target: it has grown from offset {end} to {after}")
         return True
@@ -210,12 +202,11 @@ class _Verification:
             self._reasons.append(f"the target's log begins at offset {begins}: what was before it is gone")
         return lost
 
-    @contextmanager
-    def _of_target(self) -> Iterator[None]:
-        """Says of a batch that cannot be read that it is the target's."""
+    async def _of_target(self, asked: Awaitable[T]) -> T:
+        """Say of a batch that cannot be read that it is the target's."""
         where = f"The target, {self._restored.where}"
         try:
-            yield
+            return await asked
         except BatchTooLarge as error:
             raise error.within(where) from error
         except CorruptBatch as error:
@@ -226,28 +217,26 @@ class _Verification:
 
     async def _compare(self, end: int) -> None:
         comparison = self._comparison
-        while not await self._stretches_equal(end) or not comparison.is_whole:
+        while not await self._of_target(self._stretches_equal(end)) or not comparison.is_whole:
             if comparison.stretch is None:
                 raise AssertionError("nothing is left, and something differs")
             async with self._alone:
                 goes_on = await self._locate(end)
             if not goes_on or len(self._differences) >= MAX_DIFFERENCES:
                 return
-        others = self._reader.others
-        only_others = others.records >= comparison.extra and others.first >= comparison.extra_from
+        reader = self._reader
+        only_others = reader.others >= comparison.extra and reader.others_from >= comparison.extra_from
         if comparison.extra and not only_others:
             await self._locate_behind(end)
 
     async def _stretches_equal(self, end: int) -> bool:
         """Read on, until a stretch differs or nothing is left."""
-        loop, comparison = asyncio.get_running_loop(), self._comparison
-        with self._of_target():
-            async with aclosing(self._reader.stretches(comparison.began, end)) as stretches:
-                async for data, headers in stretches:
-                    same = await loop.run_in_executor(self._pool, comparison.feed, data, headers)
-                    self._tell()
-                    if not same:
-                        return False
+        async with aclosing(self._reader.batches(self._comparison.began, end)) as stretches:
+            async for data, headers in stretches:
+                same = await self._off_loop(self._comparison.feed, data, headers)
+                self._tell()
+                if not same:
+                    return False
         return True
 
     async def _locate(self, end: int) -> bool:
@@ -255,7 +244,7 @@ class _Verification:
         comparison, stretch = self._comparison, self._comparison.stretch
         assert stretch is not None
         if stretch.end <= self._lost_until:
-            self._add([RecordDifference(RecordDifferenceKind.LOST, stretch.start, None, stretch.records)])
+            self._add([Difference(DifferenceKind.LOST, stretch.start, None, stretch.records)])
             self._differing.append((stretch.start, stretch.end))
             comparison.passed(RecordDigest(offsets=False), comparison.began)
             return True
@@ -263,8 +252,7 @@ class _Verification:
         archived, records = await self._listed(begins, stretch.end, stretch.records)
         most = max(records, stretch.records) + AHEAD
         while True:
-            with self._of_target():
-                target = await self._reader.listed(comparison.began, end, most)
+            target = await self._of_target(self._reader.listed(comparison.began, end, most))
             goes_on = len(target) == most
             found = await self._aligned(archived, records, target, end)
             if found.taken < len(target) or not goes_on or most >= _MOST_LISTED * max(records, stretch.records):
@@ -279,8 +267,7 @@ class _Verification:
             following = target.offsets[found.taken]
         else:
             following = target.offsets[-1] + 1 if goes_on else end
-        with self._of_target():
-            passed = await self._reader.noted(comparison.began, following)
+        passed = await self._of_target(self._reader.noted(comparison.began, following))
         comparison.passed(passed, following)
         self._located = comparison.at
         if nothing_left and not comparison.is_whole:
@@ -296,7 +283,7 @@ class _Verification:
         before, until = self._comparison.before, self._comparison.passed_until
         if before is None or self._located == self._comparison.at:
             return until, until
-        archived = await self._off_loop(self._wanted.listed, before.start, before.records + 1)
+        archived = await self._archived(self._wanted.listed, before.start, MAX_OFFSET, before.records + 1)
         if len(archived) > before.records and archived.offsets[-1] < until:
             return archived.offsets[-1], before.start
         return until, until
@@ -306,7 +293,7 @@ class _Verification:
         `claimed`, if the digests are right. AHEAD more follow if there are so many."""
         most = claimed + AHEAD
         while True:
-            archived = await self._off_loop(self._wanted.listed, start, most)
+            archived = await self._archived(self._wanted.listed, start, MAX_OFFSET, most)
             records = sum(offset < stop for offset in archived.offsets)
             if len(archived) < most or records + AHEAD <= most or records > _MOST_LISTED * STRETCH_RECORDS:
                 return archived, records
@@ -330,21 +317,20 @@ class _Verification:
         if lost_until is not None:
             self._lost_until = lost_until
             first, count = archived.offsets[found.apart], records - found.apart
-            lost = RecordDifference(RecordDifferenceKind.LOST, first, None, count)
+            lost = Difference(DifferenceKind.LOST, first, None, count)
             return Alignment((*found.differences, lost), found.taken)
         wanted = frozenset(archived.digests[found.apart : found.apart + AHEAD])
         first, most = target.offsets[found.taken], _STRETCHES_SEARCHED * STRETCH_RECORDS
-        with self._of_target():
-            place = await self._reader.first_of(first, end, most, wanted)
-            if place is None:
-                self._note_bounds(archived.offsets[-1] + 1, first, end)
-                return await aligned(pair_up=True)
-            more, following = place
-            rest = await self._reader.listed(following, end, records - found.apart + AHEAD)
+        place = await self._of_target(self._reader.first_of(first, end, wanted, most))
+        if place is None:
+            self._note_bounds(archived.offsets[-1] + 1, first, end)
+            return await aligned(pair_up=True)
+        more, following = place
+        rest = await self._of_target(self._reader.listed(following, end, records - found.apart + AHEAD))
         del target.offsets[found.taken :], target.digests[found.taken :]
         target.follow(rest)
         found = await aligned(pair_up=True)
-        added = RecordDifference(RecordDifferenceKind.ADDED, None, first, more)
+        added = Difference(DifferenceKind.ADDED, None, first, more)
         return replace(found, differences=(added, *found.differences))
 
     def _note_bounds(self, source: int, target: int, end: int) -> None:
@@ -365,32 +351,38 @@ class _Verification:
         """The source offset of the first record with one of these digests in the next stretches, None if there is
         none."""
         behind = self._stretches_behind(start)[:_STRETCHES_SEARCHED]
-        return await self._off_loop(self._wanted.first_of, start, behind[-1], digests) if behind else None
+        if not behind:
+            return None
+        found = await self._archived(self._wanted.first_of, start, behind[-1], digests, MAX_OFFSET)
+        return found and found[1]
 
-    async def _with_fields(self, found: RecordDifference) -> RecordDifference:
+    async def _with_fields(self, found: Difference) -> Difference:
         """The difference with the fields that differ. Both records are read again for it: nothing else keeps one."""
         source, target = found.source_offset, found.target_offset
-        if found.kind is not RecordDifferenceKind.CHANGED or source is None or target is None:
+        if found.kind is not DifferenceKind.CHANGED or source is None or target is None:
             return found
-        archived = await self._off_loop(self._wanted.record_at, source)
-        with self._of_target():
-            there = await self._reader.record_at(target)
+        archived = await self._archived(self._wanted.record_at, source)
+        there = await self._of_target(self._reader.record_at(target))
         if archived is None or there is None:
             return found
         return replace(found, fields=differing_fields(archived, there))
 
-    def _add(self, found: list[RecordDifference]) -> None:
+    def _add(self, found: list[Difference]) -> None:
         """Add differences. Lost records of several stretches are one difference."""
-        self._differences = joined([*self._differences, *found])
+        self._differences = list(joined([*self._differences, *found]))
 
     async def _off_loop(self, function: Callable[..., T], *args: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: function(*args))
+
+    async def _archived(self, ask: Callable[..., Coroutine[Any, Any, T]], *args: object) -> T:
+        """Ask for records of the archive. Their reader waits for the storage, and so it has a thread."""
+        return await self._off_loop(lambda: asyncio.run(ask(*args)))
 
     def _lost_behind(self) -> None:
         """The target has ended: all that was not compared is missing."""
         stretch, missing = self._comparison.stretch, self._comparison.missing
         assert stretch is not None
-        self._add([RecordDifference(RecordDifferenceKind.LOST, stretch.start, None, missing)])
+        self._add([Difference(DifferenceKind.LOST, stretch.start, None, missing)])
         self._differing.append((stretch.start, self._end))
 
     async def _locate_behind(self, end: int) -> None:
@@ -401,25 +393,23 @@ class _Verification:
         archived, records = await self._listed(begins, self._end, 0)
         if records:
             self._reasons.append(_wrong_digests(named, self._end))
-            with self._of_target():
-                target = await self._reader.listed(first, end, records + AHEAD)
+            target = await self._of_target(self._reader.listed(first, end, records + AHEAD))
             found = await self._aligned(archived, records, target, end)
             self._add([await self._with_fields(item) for item in found.differences])
             left -= found.taken
             first = target.offsets[found.taken] if found.taken < len(target) else end
         if left > 0:
-            with self._of_target():
-                behind = await self._reader.listed(first, end, 1)
+            behind = await self._of_target(self._reader.listed(first, end, 1))
             self._add([await self._what_is_behind(behind, first, left)])
 
-    async def _what_is_behind(self, found: ListedRecords, first: int, count: int) -> RecordDifference:
+    async def _what_is_behind(self, found: ListedRecords, first: int, count: int) -> Difference:
         """So many records from a target offset on, after all that the archive has."""
         archived = ListedRecords()
         for last in self._expected[-1:]:
-            archived = await self._off_loop(self._wanted.listed, last.start, last.records)
+            archived = await self._archived(self._wanted.listed, last.start, MAX_OFFSET, last.records)
         again = bool(found.digests) and found.digests[0] in archived.digests
-        kind = RecordDifferenceKind.TWICE if again else RecordDifferenceKind.ADDED
-        return RecordDifference(kind, None, first, count)
+        kind = DifferenceKind.TWICE if again else DifferenceKind.ADDED
+        return Difference(kind, None, first, count)
 
     def _tell(self) -> None:
         task, records = self._restored, self._comparison.records
@@ -440,15 +430,14 @@ class _Verification:
         return self._expected[-1].end if self._expected else 0
 
     def _found(self) -> VerifiedPartition:
-        task, comparison, others = self._restored, self._comparison, self._reader.others
+        task, comparison, reader = self._restored, self._comparison, self._reader
         reasons = list(self._reasons)
-        if others.records:
-            reasons.append(
-                f"others have written {so_many(others.records, 'record')} to the target, from offset {others.first} on"
-            )
+        if reader.others:
+            others = so_many(reader.others, "record")
+            reasons.append(f"others have written {others} to the target, from offset {reader.others_from} on")
         if self._task.compacts:
             reasons.append("the target has cleanup.policy=compact: records may be removed from it at any time")
-        only_lost = all(found.kind is RecordDifferenceKind.LOST for found in self._differences)
+        only_lost = all(found.kind is DifferenceKind.LOST for found in self._differences)
         if self._differences and not (self._task.compacts and only_lost):
             verdict = Verdict.DIFFERENT
         elif self._differences or reasons or not comparison.is_whole:
@@ -462,7 +451,7 @@ class _Verification:
             verdict=verdict,
             expected=sum(stretch.records for stretch in self._expected),
             records=comparison.records,
-            bytes=self._reader.bytes,
+            bytes=reader.bytes,
             reasons=shortened(reasons, MAX_REASONS),
             differences=tuple(self._differences[:MAX_DIFFERENCES]),
             stretches=comparison.at,

@@ -7,25 +7,24 @@ from the code that rebuilds batches: a fault in that code is a difference.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.maintenance.record_digests import RecordTimes, SegmentDigests, StretchDigest
+from logkeep_engine.archive.maintenance.record_digests import SegmentDigests, StretchBuilder
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import is_batched, open_damaged, open_partition
+from logkeep_engine.compare.sources import ComparedRecords
 from logkeep_engine.log.batch import MAX_OFFSET, BatchHeader
-from logkeep_engine.log.consumed import LogRecord
-from logkeep_engine.log.rows import RecordDigest, Rows, as_rows, rows_of_batch
+from logkeep_engine.log.rows import Rows, as_rows, rows_of_batch
 from logkeep_engine.log.transactions import Span, Spans, unseen
 from logkeep_engine.restore.sending.attempt import RestoreTask
 from logkeep_engine.restore.sending.task import aborted_of
 from logkeep_engine.restore.streams.straddling import Straddling, straddling
-from logkeep_engine.restore.verification.aligning import ListedRecords, digests_of_each
 
 
-class RestoredRecords:
+class RestoredRecords(ComparedRecords):
     """The records of one partition. What is needed for them is read when it is asked for, and once."""
 
     def __init__(self, task: RestoreTask) -> None:
@@ -82,55 +81,21 @@ class RestoredRecords:
         return None if _reach_into(digests, self.across.left_out) else digests
 
     def of(self, digests: SegmentDigests) -> SegmentDigests:
-        """The digests of the wanted records of a segment, in the same stretches. The segment is read once. Raises
-        ArchiveDamaged."""
-        left = list(reversed(digests.stretches))
-        found, whole, current = list[StretchDigest](), RecordDigest(offsets=False), RecordDigest(offsets=False)
-
-        def cut() -> None:
-            nonlocal current
-            stretch = left.pop()
-            found.append(StretchDigest.of(stretch.start, stretch.end, current))
-            whole.follow(current)
-            current = RecordDigest(offsets=False)
-
-        for rows in self.rows(digests.base_offset, digests.next_offset):
-            behind = rows
-            while behind:
-                part = behind.between(behind.first_offset, left[-1].end)
-                if part:
-                    current.note(part)
-                behind = behind[len(part) :]
-                if behind:
-                    cut()
-        while left:
-            cut()
-        return replace(digests, stretches=tuple(found), times=RecordTimes.of(whole))
-
-    def listed(self, start: int, count: int) -> ListedRecords:
-        """The first `count` records from source offset `start` on. Raises ArchiveDamaged."""
-        found = ListedRecords()
-        for rows in self.rows(start):
+        """The digests of the wanted records of a segment, which is read once. Raises ArchiveDamaged."""
+        builder = StretchBuilder(digests.base_offset)
+        for rows in self.read(digests.base_offset, digests.next_offset):
             if rows:
-                found.add(rows[: count - len(found)])
-            if len(found) >= count:
-                break
-        return found
+                builder.add_records(rows)
+        stretches, times = builder.finish(digests.next_offset)
+        return replace(digests, stretches=stretches, times=times)
 
-    def record_at(self, offset: int) -> LogRecord | None:
-        """The record at a source offset, None if it is not wanted. Raises ArchiveDamaged."""
-        return next((rows[0] for rows in self.rows(offset, offset + 1) if rows), None)
+    async def rows(self, start: int, stop: int = MAX_OFFSET) -> AsyncGenerator[Rows, None]:
+        """The records with offsets in [start, stop). It never waits, so it is for an event loop of its own. Raises
+        ArchiveDamaged."""
+        for rows in self.read(start, stop):
+            yield rows
 
-    def first_of(self, start: int, stop: int, digests: frozenset[bytes]) -> int | None:
-        """The source offset of the first record at [start, stop) with one of these digests, None if there is none.
-        Raises ArchiveDamaged."""
-        for rows in self.rows(start, stop):
-            for number, digest in enumerate(digests_of_each(rows) if rows else ()):
-                if digest in digests:
-                    return rows.offsets()[number]
-        return None
-
-    def rows(self, start: int, stop: int = MAX_OFFSET) -> Iterator[Rows]:
+    def read(self, start: int, stop: int = MAX_OFFSET) -> Iterator[Rows]:
         """The records with offsets in [start, stop). They are good until the next ones are asked for. Raises
         ArchiveDamaged."""
         task, clip = self._task, self._task.clip
@@ -186,9 +151,8 @@ class RestoredRecords:
 
 
 def _without_records(digests: SegmentDigests) -> SegmentDigests:
-    nothing = RecordDigest(offsets=False)
-    stretches = tuple(StretchDigest.of(item.start, item.end, nothing) for item in digests.stretches)
-    return replace(digests, stretches=stretches, times=RecordTimes())
+    stretches, times = StretchBuilder(digests.base_offset).finish(digests.next_offset)
+    return replace(digests, stretches=stretches, times=times)
 
 
 def _reach_into(digests: SegmentDigests, spans: Iterable[Span]) -> bool:

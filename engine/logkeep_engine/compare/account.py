@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -25,14 +25,10 @@ from logkeep_engine.archive.catalog.replacements import erased_ranges
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.partition import is_batched
+from logkeep_engine.compare.sources import MAY_HAPPEN_TO_ONE, LiveRecords
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import (
     ArchiveMismatch,
-    BatchTooLarge,
-    BrokerUnavailable,
-    CorruptBatch,
-    OffsetOutOfRange,
-    TopicGone,
 )
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import KafkaConnection
@@ -44,8 +40,6 @@ from logkeep_engine.log.rows import listed_rows
 PARTITIONS_AT_ONCE = 4
 FETCH_BYTES = 4 << 20
 MAX_SHOWN = 20
-
-_MAY_HAPPEN_TO_ONE = (BatchTooLarge, BrokerUnavailable, CorruptBatch, OffsetOutOfRange, TopicGone)
 
 
 @dataclass(slots=True)
@@ -145,7 +139,7 @@ async def _compare(
             async with gate:
                 try:
                     await _partition(client, state, item, item.topic_id in compacted)
-                except _MAY_HAPPEN_TO_ONE as error:
+                except MAY_HAPPEN_TO_ONE as error:
                     item.failed = str(error)
 
         await asyncio.gather(*(one(item) for item in wanted))
@@ -153,8 +147,8 @@ async def _compare(
 
 async def _partition(client: RawClient, state: ArchiveState, item: ComparedPartition, compacted: bool) -> None:
     key: Partition = (item.topic_id, item.partition)
-    start = await client.start_offset(item.topic, item.partition)
-    end = await client.end_offset(item.topic, item.partition, committed=True)
+    log = LiveRecords(client, item.topic, item.partition, topic_id=item.topic_id)
+    start, end = await log.start(), await log.stable_end()
     covered = state.kept(*key)
     item.ranges = [(max(low, start), min(high, end)) for low, high in covered if low < end and start < high]
     if covered[0][0] < start:
@@ -166,12 +160,9 @@ async def _partition(client: RawClient, state: ArchiveState, item: ComparedParti
     erased = erased_ranges(state, key, covered[-1][1])
     search = Search(item, state.segments.get(key, ()), state.epochs.get(key, ()), compacted, erased)
     for low, high in item.ranges:
-        async with aclosing(
-            client.stream(item.topic, item.partition, low, high, max_bytes=FETCH_BYTES, topic_id=item.topic_id)
-        ) as stream:
-            async for fetched in stream:
+        async with aclosing(log.fetched(low, high, FETCH_BYTES)) as answers:
+            async for fetched in answers:
                 await asyncio.to_thread(search.take, fetched.data, low, high)
-                fetched.release()
     search.finish()
 
 
@@ -206,8 +197,10 @@ class Search:
             if self._item.failed or header.is_control:
                 continue
             self._item.failed = self._parted(header, max(header.base_offset, low))
-            if not self._item.failed:
-                self._batch(data, position, header, low, high)
+            if self._item.failed:
+                return
+            for start, end, records in self._parts(data, position, header, low, high):
+                self._look_for(start, end, records, transactional=header.is_transactional)
 
     def finish(self) -> None:
         """Compare counts: all batches have come by."""
@@ -247,49 +240,41 @@ class Search:
             f"{self._epochs[at][0]}): the cluster has cut off what is archived. See onDivergence of the backup."
         )
 
-    def _batch(self, data: memoryview, position: int, header: BatchHeader, low: int, high: int) -> None:
-        if header.base_offset >= low:
-            entry = self._segment_of(header.base_offset)
-            if entry is not None and header.next_offset <= entry.next_offset:
-                self._found(entry, header, header.record_count)
-                return
-            if entry is None and not self._begins_within(header):
-                self._lacking(header.base_offset, header.next_offset, header.record_count, header)
-                return
+    def _parts(
+        self, data: memoryview, position: int, header: BatchHeader, low: int, high: int
+    ) -> Iterator[tuple[int, int, int]]:
+        """The offsets and the number of the batch's records, in parts each of which is in one segment or in none."""
+        entry = self._segment_of(header.base_offset)
+        in_one = not self._begins_within(header) if entry is None else header.next_offset <= entry.next_offset
+        if header.base_offset >= low and in_one:
+            yield header.base_offset, header.next_offset, header.record_count
+            return
         # In the record-shaped formats a batch may lie in several segments.
         for offset in listed_rows(data[position : position + header.size], header).offsets():
-            if not low <= offset < high:
-                continue
-            entry = self._segment_of(offset)
-            if entry is not None:
-                self._found(entry, header, 1)
-            else:
-                self._lacking(offset, offset + 1, 1, header)
+            if low <= offset < high:
+                yield offset, offset + 1, 1
 
-    def _found(self, entry: SegmentEntry, header: BatchHeader, records: int) -> None:
-        self._open = None
-        if not is_batched(entry.layout) and header.is_transactional:
+    def _look_for(self, start: int, end: int, records: int, *, transactional: bool) -> None:
+        """Look for records of the log, which lie in one segment or in none."""
+        entry = self._segment_of(start)
+        like = entry or next(iter(self._segments), None)
+        if entry is not None:
+            self._open = None
+        if transactional and like is not None and not is_batched(like.layout):
             self._undecided = True
             return
         self._item.live += records
-        self._live[self._at] += records
-
-    def _lacking(self, start: int, end: int, records: int, header: BatchHeader) -> None:
-        if header.is_transactional and self._segments and not is_batched(self._segments[0].layout):
-            self._undecided = True
-            return
-        if not records:
-            return
-        self._item.live += records
-        if self._is_erased(start):
+        if entry is not None:
+            self._live[self._at] += records
+        elif self._is_erased(start):
             self._not_compared += records
-            return
-        if self._open is None:
-            self._open = Missing(start, end, 0)
-            self._add(self._open)
-        self._open.end = end
-        self._open.records += records
-        self._item.missing_records += records
+        elif records:
+            if self._open is None:
+                self._open = Missing(start, end, 0)
+                self._add(self._open)
+            self._open.end = end
+            self._open.records += records
+            self._item.missing_records += records
 
     def _add(self, missing: Missing) -> None:
         self._item.missing_records += missing.records

@@ -1,7 +1,9 @@
 """`logkeep log diff`: whatever differs between two sides is found, and nothing else."""
 
 import re
-from collections.abc import Sequence
+import tracemalloc
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
+from logkeep_engine.compare.difference import DifferenceKind
+from logkeep_engine.compare.streams import Rules, StreamComparison
 from logkeep_engine.log.codec import PlainRecord
+from logkeep_engine.log.rows import Rows, as_rows
 from logkeep_engine.log.segment import AbortedTxn, pack_txn_entry
 from logkeep_engine.log.transactions import TransactionTracker
 from logkeep_engine.storage import open_uri
-from logkeep_engine.toolbox.diff import DifferenceKind, RecordComparison, Rules
 from tests.examples import scaled
 from tests.unit.archive.build import ORDERS, archive_of, begin, chunk, write_segment
 from tests.unit.log.batches import batch, marker
@@ -31,8 +35,9 @@ class Listed:
     def partitions(self) -> list[tuple[str, int]]:
         return [(topic, 0) for topic in self._topics]
 
-    def records(self, topic: str, _partition: int):  # type: ignore[no-untyped-def]
-        return iter(self._topics[topic])
+    def rows(self, topic: str, _partition: int, start: int = 0) -> Iterator[Rows]:
+        records = [record for record in self._topics[topic] if record.offset >= start]
+        return (as_rows(records[at : at + 3]) for at in range(0, len(records), 3))
 
 
 def records(values: Sequence[int], first: int = 0) -> list[PlainRecord]:
@@ -40,8 +45,8 @@ def records(values: Sequence[int], first: int = 0) -> list[PlainRecord]:
 
 
 def kinds(a: Sequence[int], b: Sequence[int], window: int = 100) -> list[tuple[str, int | None, int | None]]:
-    found = RecordComparison(Listed(t=records(a)), Listed(t=records(b, 50)), Rules(window=window))
-    return [(item.kind.value, item.offset_a, item.offset_b) for item in found]
+    found = StreamComparison(Listed(t=records(a)), Listed(t=records(b, 50)), Rules(window=window))
+    return [(item.kind, item.found.source_offset, item.found.target_offset) for item in found]
 
 
 def test_equal_records_have_no_difference() -> None:
@@ -51,7 +56,9 @@ def test_equal_records_have_no_difference() -> None:
 def test_a_record_that_is_missing_is_named_and_the_rest_is_equal() -> None:
     assert kinds([1, 2, 3, 4], [1, 3, 4]) == [("only in A", 1, None)]
     assert kinds([1, 3, 4], [1, 2, 3, 4]) == [("only in B", None, 51)]
-    assert kinds([1, 2], [1, 2, 3, 4]) == [("only in B", None, 52), ("only in B", None, 53)]
+    assert kinds([1, 2], [1, 2, 3, 4]) == [("only in B", None, 52)]
+    (found,) = StreamComparison(Listed(t=records([1, 2])), Listed(t=records([1, 2, 3, 4])))
+    assert (found.found.records, str(found)) == (2, "t-0: offset 2 of B and the 1 after it are not in A")
 
 
 def test_a_record_that_was_altered_is_one_difference() -> None:
@@ -61,6 +68,46 @@ def test_a_record_that_was_altered_is_one_difference() -> None:
 def test_more_differences_than_the_window_holds_do_not_end_the_comparison() -> None:
     found = kinds([1, 2, 3, 4, 5, 6, 7], [1, 12, 13, 14, 5, 6, 7], window=2)
     assert found == [("different", 1, 51), ("different", 2, 52), ("different", 3, 53)]
+
+
+def test_a_record_that_is_there_twice_or_has_changed_places_is_called_so() -> None:
+    twice, swapped = (
+        [str(item) for item in StreamComparison(Listed(t=records([1, 2, 3])), Listed(t=records(other, 50)))]
+        for other in ([1, 2, 2, 3], [2, 1, 3])
+    )
+    assert twice == ["t-0: offset 52 of B repeats a record of A"]
+    assert swapped == ["t-0: offset 0 of A and the next record have changed places, at offset 50 of B"]
+
+
+def test_large_records_are_not_kept() -> None:
+    class Large(Listed):
+        def rows(self, topic: str, _partition: int, start: int = 0) -> Iterator[Rows]:
+            return (as_rows([record._replace(value=bytes(1 << 20))]) for record in self._topics[topic])
+
+    a, b = Large(t=records(range(40))), Large(t=records([*range(20), *range(30, 40)]))
+    tracemalloc.start()
+    try:
+        found = list(StreamComparison(a, b))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [item.found.records for item in found] == [10]
+    assert most < 8 << 20
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_runs_of_one_side_are_found_wherever_the_windows_end(turned: bool) -> None:
+    fewer = list(range(5000))
+    more = [*range(100), *range(9000, 9900), *range(100, 1100), *range(19_000, 20_000), *range(1100, 5000)]
+    a, b = (fewer, more) if turned else (more, fewer)
+    comparison = StreamComparison(Listed(t=records(a)), Listed(t=records(b)))
+    only = [(item.kind, item.found.source_offset, item.found.target_offset, item.found.records) for item in comparison]
+    assert only == (
+        [("only in B", None, 100, 900), ("only in B", None, 2000, 1000)]
+        if turned
+        else [("only in A", 100, None, 900), ("only in A", 2000, None, 1000)]
+    )
+    assert comparison.counts.equal == 5000
 
 
 @pytest.mark.parametrize(
@@ -75,20 +122,20 @@ def test_more_differences_than_the_window_holds_do_not_end_the_comparison() -> N
 def test_every_field_is_compared(changes: dict[str, Any], field: str) -> None:
     (one,) = records([1])
     other = one._replace(**changes)
-    (found,) = RecordComparison(Listed(t=[one]), Listed(t=[other]))
-    assert (found.kind, found.fields) == (DifferenceKind.DIFFERENT, (field,))
+    (found,) = StreamComparison(Listed(t=[one]), Listed(t=[other]))
+    assert (found.kind, found.found.kind, found.found.fields) == ("different", DifferenceKind.CHANGED, (field,))
     if field in ("headers", "timestamp"):
-        assert not list(RecordComparison(Listed(t=[one]), Listed(t=[other]), Rules(ignore=frozenset({field}))))
+        assert not list(StreamComparison(Listed(t=[one]), Listed(t=[other]), Rules(ignore=frozenset({field}))))
 
 
 def test_a_missing_timestamp_is_the_same_in_both_forms() -> None:
     (one,) = records([1])
-    assert not list(RecordComparison(Listed(t=[one._replace(timestamp=None)]), Listed(t=[one._replace(timestamp=-1)])))
+    assert not list(StreamComparison(Listed(t=[one._replace(timestamp=None)]), Listed(t=[one._replace(timestamp=-1)])))
 
 
 def test_offsets_are_compared_if_asked_for() -> None:
-    comparison = RecordComparison(Listed(t=records([1, 2, 3])), Listed(t=records([2, 3, 4], 1)), Rules(offsets=True))
-    assert [(item.kind.value, item.offset_a, item.offset_b) for item in comparison] == [
+    comparison = StreamComparison(Listed(t=records([1, 2, 3])), Listed(t=records([2, 3, 4], 1)), Rules(offsets=True))
+    assert [(item.kind, item.found.source_offset, item.found.target_offset) for item in comparison] == [
         ("only in A", 0, None),
         ("only in B", None, 3),
     ]
@@ -101,12 +148,15 @@ numbers = st.lists(st.integers(0, 3), max_size=30)
 @given(numbers, numbers, st.integers(1, 8))
 @settings(max_examples=scaled(300), deadline=None)
 def test_every_record_is_counted_once_on_its_side(a: list[int], b: list[int], window: int) -> None:
-    comparison = RecordComparison(Listed(t=records(a)), Listed(t=records(b)), Rules(window=window))
+    comparison = StreamComparison(Listed(t=records(a)), Listed(t=records(b)), Rules(window=window))
     differences = list(comparison)
     counts = comparison.counts
     assert counts.equal + counts.different + counts.only_a == len(a)
     assert counts.equal + counts.different + counts.only_b == len(b)
-    assert len(differences) == counts.different + counts.only_a + counts.only_b == comparison.found
+    named = Counter[str]()
+    for item in differences:
+        named[item.kind] += 2 if item.found.kind is DifferenceKind.SWAPPED else item.found.records
+    assert named == Counter({"different": counts.different, "only in A": counts.only_a, "only in B": counts.only_b})
     assert counts.same is (a == b)
 
 
@@ -130,16 +180,18 @@ def test_two_archives_of_the_same_records_are_the_same(tmp_path: Path) -> None:
 
 def test_two_archives_that_differ_are_told_apart(tmp_path: Path) -> None:
     a, b = archive(tmp_path / "a", (0, 60)), archive(tmp_path / "b", (0, 50))
-    done = run("diff", a, b, "--limit", 2)
+    done = run("diff", a, b)
     assert done.exit_code == 1
     assert done.stdout.splitlines() == [
-        "orders-0: offset 50 of A is not in B",
-        "orders-0: offset 51 of A is not in B",
-        "and 8 more",
+        "orders-0: offset 50 of A and the 9 after it are not in B",
         "different: 1 partition compared, 50 records equal, 0 different, 10 only in A, 0 only in B; "
         "partitions only in A 0, only in B 0",
     ]
     other = archive(tmp_path / "c", (0, 10), partition=1)
+    assert run("diff", a, other, "--limit", 1).stdout.splitlines()[:2] == [
+        "orders-0: the partition is only in A",
+        "and 1 more",
+    ]
     assert run("diff", a, other).stdout.splitlines()[:2] == [
         "orders-0: the partition is only in A",
         "orders-1: the partition is only in B",
