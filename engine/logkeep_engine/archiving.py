@@ -63,7 +63,7 @@ class ArchivingRun(DriverRun):
             return result
         return replace(
             result,
-            message=f"{result.message} The run had succeeded before it was begun again: what it had archived then can "
+            message=f"{result.message} The run had succeeded before it was started again: what it archived then can "
             "be restored as before.",
         )
 
@@ -143,9 +143,9 @@ def check_beginning(state: ArchiveState, run_id: str, begun: int) -> None:
     if begun == state.runs[run_id].begin_time:
         return
     raise ArchiveDamaged(
-        f"Run {run_id} has a plan of a beginning that the catalog does not know: commits are lost from its end, and "
+        f"Run {run_id} has a plan from a start that the catalog does not know: commits at its end are lost, and "
         "the plan leaves out what they had archived.",
-        hint="Put the lost commits back from a copy, or begin a run under another id: it makes a new plan.",
+        hint="Restore the lost commits from a copy, or start a run under another id: it makes a new plan.",
     )
 
 
@@ -172,7 +172,7 @@ class Committer:
             try:
                 self.commit()
             except Exception as problem:
-                log.warning("what was done last could not be committed: %s", problem)
+                log.warning("the last work could not be committed: %s", problem)
 
     def add(self, receipt: Receipt) -> None:
         self._waiting.append(receipt)

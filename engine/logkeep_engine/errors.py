@@ -189,8 +189,8 @@ class PositionsDiffer(Refused):
         others = f" ({more} more positions differ)" if more else ""
         return cls(
             f"consumer group {group!r}, topic {topic} partition {partition}: {reason}{others}; {document}",
-            hint="Somebody has committed for the group meanwhile. Stop its consumers, look at its positions with "
-            "`logkeep groups plan`, and set them with `logkeep groups reset`.",
+            hint="The group has committed other positions in the meantime. Stop its consumers, look at its positions "
+            "with `logkeep groups plan`, and set them with `logkeep groups reset`.",
         )
 
 
@@ -308,7 +308,7 @@ _TOO_LARGE_HINT = (
 
 
 class CorruptIndex(LogkeepError):
-    """An index of a segment that is cut short or of an unknown version. It can be made again from the log."""
+    """An index of a segment that is cut short or of an unknown version. It can be rebuilt from the log."""
 
     code = "CorruptIndex"
 

@@ -344,7 +344,7 @@ class Reporter:
             if problem:
                 raise TopicsNotEmitted(
                     f"The KafkaTopics of the restore could not be written to ConfigMap {name}: {problem}.",
-                    hint="All else is done. Start the same run again: it writes them.",
+                    hint="Everything else is done. Start the same run again: it writes them.",
                 )
 
     def finish(self, result: RunResult) -> None:
@@ -430,7 +430,7 @@ def told_warnings(found: Sequence[str]) -> tuple[str, ...]:
     left = found[MAX_LIST - 1 :]
     for warning in left:
         log.warning("%s", warning)
-    return (*found[: MAX_LIST - 1], f"and {so_many(len(left), 'more warning')}, which the log of the driver has")
+    return (*found[: MAX_LIST - 1], f"and {so_many(len(left), 'more warning')}, which the driver's log has")
 
 
 def failed(result: RunResult, error: BaseException) -> RunResult:

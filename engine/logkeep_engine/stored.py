@@ -10,7 +10,7 @@ from logkeep_engine.contract.nesting import WRONG
 from logkeep_engine.contract.stored import DocumentRefused, DocumentUnknown, StoredDocument
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 
-OTHER_VERSION = "Another version of Logkeep has written it: use that one."
+OTHER_VERSION = "Another version of Logkeep wrote it: use that version."
 
 
 @contextmanager

@@ -94,7 +94,7 @@ class Metrics:
         )
         self._stale = self._of_resource(
             "logkeep_stale_keys",
-            "status.reconcile.stale: keys alive in the archive and gone in the cluster; NaN if never compared.",
+            "status.reconcile.stale: keys alive in the archive and gone from the cluster; NaN if never compared.",
         )
         self._missing = self._of_resource(
             "logkeep_missing_keys",

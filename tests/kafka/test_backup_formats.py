@@ -399,7 +399,7 @@ class Unheard(Runner):
 
     def perform(self, job: Job) -> None:
         replace(job, on_result=lambda index, result: None).on(self.runner)
-        raise BrokerUnavailable("The driver hears nothing.", hint="It may pass.")
+        raise BrokerUnavailable("The driver hears nothing.", hint="This may be temporary.")
 
 
 @pytest.mark.deep

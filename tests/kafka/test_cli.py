@@ -90,7 +90,7 @@ class TestFile:
             ("backup", resource("KafkaBackup", BACKUP).replace("v1alpha1", "v9"), "apiVersion: 'logkeep.dev/v9' found"),
             ("backup", 2 * ("---\n" + resource("KafkaBackup", BACKUP)), "2 documents of kind KafkaBackup"),
             ("backup", "kind: [", "not YAML"),
-            ("backup", "kind: a\nkind: b\n", "key 'kind' stands here twice"),
+            ("backup", "kind: a\nkind: b\n", "key 'kind' appears twice"),
             ("backup", "", "holds no document"),
             ("backup", "- a\n", "a document is a list"),
             ("backup", "apiVersion: logkeep.dev/v1alpha1\nkind: KafkaBackup\n", "spec: required"),

@@ -137,7 +137,7 @@ def test_what_the_user_may_not_see_is_named_and_no_run_fails(
     (warning,) = back_up(spec).warnings
     no = "CLUSTER_AUTHORIZATION_FAILED"
     assert warning == (
-        f"not archived of the cluster: ACLs ({no}); client quotas ({no}); names of SCRAM users ({no}); the brokers' "
+        f"not archived from the cluster: ACLs ({no}); client quotas ({no}); names of SCRAM users ({no}); the brokers' "
         f"defaults of retention ({no}); configurations of groups and client metrics ({no}); settings of the brokers "
         f"({no}): give the user the ACL DESCRIBE and DESCRIBE_CONFIGS on the cluster, or set spec.clusterState to "
         "Ignore"

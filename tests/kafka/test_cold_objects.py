@@ -279,7 +279,7 @@ def test_a_verification_names_what_is_cold_and_claims_nothing_of_it(world: World
     done = logkeep("verify", *where, environ=keys)
     assert done.returncode == 0, done.stderr
     assert "no fault in what was read: " in done.stdout
-    assert "cold: 2 segments, whose objects are there" in done.stdout
+    assert "cold: 2 segments, whose objects exist" in done.stdout
     assert f"nothing proves them: {first}, {second}" in done.stdout
     told = logkeep("verify", *where, "-o", "json", environ=keys)
     assert json.loads(told.stdout)["whole"] is False

@@ -327,7 +327,7 @@ class TestBackup:
         assert not root.exists()
         assert (report["refused"], report["topics"], report["partitions"], report["records"]) == (0, 1, 2, 80)
         assert (report["groups"], report["positions"], report["exact"]) == (1, 1, False)
-        assert "there is no archive yet: the run makes it" in report["notChecked"]
+        assert "there is no archive yet: the run creates it" in report["notChecked"]
         assert report["topicsShown"][0] | {"bytes": 0} == {
             "topic": unique,
             "exists": True,

@@ -58,7 +58,7 @@ def archived(backups: Backups) -> dict[str, int]:
     ("attempt", "change", "what", "code"),
     [
         (1, lambda plan, _: plan | {"topics": [], "chunks": [], "leaders": "none"}, BEFORE, "StateAltered"),
-        (1, lambda plan, _: plan, "a plan of a beginning that the catalog does not know", "ArchiveDamaged"),
+        (1, lambda plan, _: plan, "a plan from a start that the catalog does not know", "ArchiveDamaged"),
         (2, lambda plan, _: plan, "which spec.topics does not choose", "StateAltered"),
         (
             2,

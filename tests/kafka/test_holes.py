@@ -28,7 +28,7 @@ class WithoutChunk(Runner):
             for task in job.work
         ]
         replace(job, work=[task for task in others if task.pieces]).on(self.runner)
-        raise BrokerUnavailable("The broker of one chunk is gone.", hint="It may pass.")
+        raise BrokerUnavailable("The broker of one chunk is gone.", hint="This may be temporary.")
 
 
 @pytest.mark.deep

@@ -151,5 +151,5 @@ class TestCommand:
     )
     def test_a_folder_is_adopted_as_it_is(self, tmp_path: Path, options: list[str]) -> None:
         done = logkeep("import", tmp_path.as_uri(), *options)
-        assert_refused(done, f"{options[0]} has no effect: what is imported where it lies is imported as it is")
+        assert_refused(done, f"{options[0]} has no effect: an import in place changes nothing")
         assert list(tmp_path.iterdir()) == []

@@ -36,8 +36,8 @@ class Kept:
 
     @property
     def hold_told(self) -> str:
-        hold = f"the hold on topics '{self.topic}-audit.*' keeps nothing"
-        return f"{hold}: the archive has no topic whose whole name it matches"
+        hold = f"the hold on topics '{self.topic}-audit.*' protects nothing"
+        return f"{hold}: it matches the whole name of no archived topic"
 
     def restoring(self, **groups: Any) -> dict[str, Any]:
         return restore_spec(self.broker, self.root, consumerGroups={"restore": "Translate", **groups})

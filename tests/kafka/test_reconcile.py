@@ -1,4 +1,4 @@
-"""Keys that are alive in the archive and gone in the cluster, on a broker whose cleaner removes tombstones."""
+"""Keys that are alive in the archive and gone from the cluster, on a broker whose cleaner removes tombstones."""
 
 import base64
 import json

@@ -760,7 +760,7 @@ class TestViews:
         result = bring_back(restore_spec(kafka, tmp_path))
         assert result.records == 15
         assert [(fact.start, fact.end) for fact in result.loss] == [(10, 15)]
-        assert any("run backup-2 has failed after it had archived all that it could" in it for it in result.warnings)
+        assert any("run backup-2 failed after it had archived all that it could" in it for it in result.warnings)
 
     def test_without_a_successful_run_a_transaction_is_as_its_index_says(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path

@@ -111,7 +111,7 @@ def test_topics_are_emitted_when_they_are_as_the_resources_say(
     assert emitted.settings == {
         f"{unique}-copy": {"flush.ms": "7", "retention.ms": "-1"},
         f"{unique}_Odd-copy": {},
-    }, "a topic operator that takes them over at once has nothing to change"
+    }, "a topic operator that takes them ends at once has nothing to change"
     assert RunResult.from_json(done.to_json()) == done
 
 

@@ -329,7 +329,7 @@ class TestDamagedArchive:
         (fact,) = result.loss
         assert (fact.topic, fact.partition, result.loss_total) == (unique, 0, 1)
         assert result.loss_offsets == fact.end - fact.start
-        assert "it is unknown which records of the object are whole" in fact.reason
+        assert "it is unknown which records of the object are intact" in fact.reason
         left = [record for record in records if not fact.start <= record.offset < fact.end]
         assert 0 < fact.start < fact.end < 1000
         assert committed(kafka, f"{unique}-copy") == expected(left)

@@ -319,8 +319,8 @@ def test_a_driver_whose_clock_is_wrong_removes_nothing(request: pytest.FixtureRe
         result = back_up({**days.spec, "retention": {"maxAge": "90d", "grace": "0s"}}, "wrong")
     assert days.bases == [0, 10, 20]
     (warning,) = [text for text in result.warnings if "clock" in text]
-    assert warning.startswith("nothing was removed for its age: The driver's clock says 20")
-    assert "that of the store 20" in warning
+    assert warning.startswith("nothing was removed by age: The driver's clock says 20")
+    assert "the store's clock says 20" in warning
     days.check()
     days.retain(maxAge="60h")
     assert days.bases == [10, 20], "the next run, whose clock is right, removes what is old"

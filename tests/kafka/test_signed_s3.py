@@ -205,11 +205,12 @@ def test_a_new_key_takes_the_place_of_the_old_one(archive: Signed) -> None:
     assert (late.outcome, late.error_code) == ("Failed", "ArchiveUnsigned"), "the old key adds nothing any more"
 
 
-UNSIGNED = "is not signed, and all are from commit 0 on"  # which also readers without keys see
+UNSIGNED = "is not signed, but all are from commit 0 on"  # which also readers without keys see
 
 
 @pytest.mark.parametrize(
-    ("keeps", "code", "told"), [(True, "ArchiveUnsigned", "has not signed it so"), (False, "ArchiveDamaged", UNSIGNED)]
+    ("keeps", "code", "told"),
+    [(True, "ArchiveUnsigned", "did not make this signature"), (False, "ArchiveDamaged", UNSIGNED)],
 )
 def test_an_altered_commit_is_refused_by_all_who_have_a_key(archive: Signed, keeps: bool, code: str, told: str) -> None:
     """The newest commit is another one, under a right hash, with the signature of before or with none."""

@@ -145,8 +145,8 @@ def test_java_starts_without_an_archive_that_is_missing_or_broken(tmp_path: Path
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
-        ({"JAVA_HOME": "/nowhere"}, "JAVA_HOME is /nowhere, where there is no bin/java"),
-        ({"JAVA_HOME": "", "PATH": "/nowhere"}, "there is no java on PATH, and JAVA_HOME is not set"),
+        ({"JAVA_HOME": "/nowhere"}, "JAVA_HOME is /nowhere, which has no bin/java"),
+        ({"JAVA_HOME": "", "PATH": "/nowhere"}, "java is not on PATH, and JAVA_HOME is not set"),
     ],
 )
 def test_no_java(environ: dict[str, str], message: str) -> None:

@@ -70,7 +70,7 @@ def backups(nursery: Nursery, forgetful: Forgetful, tmp_path: Path) -> Backups:
 
 
 def told(result: RunResult) -> list[str]:
-    return [warning.partition("aborted, its ")[2] for warning in result.warnings if "did not name" in warning]
+    return [warning.partition("aborted, but its ")[2] for warning in result.warnings if "did not name" in warning]
 
 
 def values(broker: KafkaBroker, topic: str) -> list[bytes | None]:

@@ -90,7 +90,7 @@ def test_a_name_that_the_spec_itself_leaves_out_is_not_said_to_be_missing(
     create(cluster, "__consumer_offsets")
     result = backup(cluster, tmp_path, "flights", "users", "__consumer_offsets", exclude=["us.*"])
     assert (result.outcome, result.error_code) == ("Failed", "PatternsUnmatched"), result
-    assert "include[1] 'users' chooses no topic of the cluster: spec.topics.exclude leaves it out." in result.message
+    assert "include[1] 'users' chooses no topic of the cluster: spec.topics.exclude excludes it." in result.message
     assert "of the cluster: it is Kafka's own, which spec.topics.internal leaves out." in result.message
 
 

@@ -192,9 +192,7 @@ def test_partitions_that_are_not_heard_of_when_they_are_asked_again_stay_unavail
     hidden = cluster.do(cluster.topics["orders"].partitions.pop)
     result = backup(cluster, tmp_path, "one")
     assert (result.outcome, result.records) == ("Failed", 20), result.message
-    assert "1 partition had no leader, or gave no answer, and was not archived: 'orders' partition 2" in (
-        result.message
-    )
+    assert "1 partition had no leader or did not answer, and was not archived: 'orders' partition 2" in (result.message)
     cluster.do(lambda: cluster.topics["orders"].partitions.append(hidden))
     result = backup(cluster, tmp_path, "one")
     assert (result.outcome, result.records) == ("Succeeded", 30), result.message
@@ -315,7 +313,7 @@ def test_plan_of_a_run_whose_beginning_the_catalog_has_lost_is_not_gone_on_with(
     for _ in range(2):
         result = backup(cluster, tmp_path, "three")
         assert (result.outcome, result.error_code) == ("Failed", "ArchiveDamaged"), result
-        assert "Run three has a plan of a beginning that the catalog does not know" in result.message
+        assert "Run three has a plan from a start that the catalog does not know" in result.message
     result = backup(cluster, tmp_path, "four")
     assert (result.outcome, result.records) == ("Succeeded", 20), result.message
 

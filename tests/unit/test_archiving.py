@@ -83,7 +83,7 @@ class TestCommitter:
         begin(storage).close()  # the same run, started again
         with pytest.raises(BrokerUnavailable):
             add_and_raise(writer, chunk(storage, 0, 10), GONE)
-        assert "what was done last could not be committed: " in caplog.text
+        assert "the last work could not be committed: " in caplog.text
 
 
 class Run(ArchivingRun):

@@ -64,7 +64,6 @@ def test_a_backup_of_strimzis_that_never_ran_is_left_aside_by_its_name(
     )
     assert done.exit_code == 1
     assert (
-        "orders is left aside: no run has reported which cluster it backs up, and only the operator finds"
-        in done.output
+        "orders is ignored: no run has reported which cluster it backs up, and only the operator finds" in done.output
     )
     assert "Strimzi's Kafka prod" in done.output

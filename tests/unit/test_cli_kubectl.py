@@ -346,7 +346,7 @@ def test_a_name_may_say_its_kind() -> None:
     kinds = ("KafkaBackup", "KafkaRestore")
     assert named("nightly", *kinds) == (kinds, "nightly")
     assert named("krst/again", *kinds) == (("KafkaRestore",), "again")
-    with pytest.raises(SpecError, match="'pod/x' is not what this command takes") as caught:
+    with pytest.raises(SpecError, match="'pod/x' is of a kind that this command does not take") as caught:
         named("pod/x", *kinds)
     assert caught.value.hint == "Write NAME alone, or kbak/NAME of a KafkaBackup or krst/NAME of a KafkaRestore."
 
@@ -433,7 +433,7 @@ def test_keys_of_a_secret_have_the_names_that_the_resource_gives_them() -> None:
     reference = S3SecretRef.model_validate({"name": "s3", "accessKeyIdKey": "id", "secretAccessKeyKey": "key"})
     keys = inspect.secret_keys(cast(Kubernetes, Objects(Secret_s3=data)), reference)
     assert keys == {"AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": "S3CRET", "AWS_SESSION_TOKEN": "T"}
-    with pytest.raises(CredentialsMissing, match="the value is not a text") as refused:
+    with pytest.raises(CredentialsMissing, match="the value is not text") as refused:
         inspect.secret_keys(cast(Kubernetes, Objects(Secret_s3={**data, "key": "/////w=="})), reference)
     assert "/////w" not in str(refused.value)
 

@@ -133,7 +133,7 @@ def test_what_is_not_a_name_is_not_asked_for(name: str) -> None:
 def test_an_answer_about_something_else_is_not_used(other: dict[str, Any]) -> None:
     with FakeApi() as api:
         api.instead["/api/v1/namespaces/team-a/secrets/s3"] = json.dumps(other).encode()
-        said = "answers about something else: asked for Secret team-a/s3 of v1; answered with "
+        said = "answered about something else: asked for Secret team-a/s3 of v1; answered with "
         with pytest.raises(ApiFailed, match=said):
             Kubernetes(api.client(), "team-a").get("Secret", "s3")
 

@@ -123,9 +123,9 @@ def test_a_restore_says_when_and_how_held_topics_are_to_be_released(capsys: pyte
     assert "holdFor" not in capsys.readouterr().err
     timed = parse_restore({**plain, "topics": {**topics, "holdFor": "1h"}})
     _print_result(done, Output.TEXT, timed)
-    told = "spec.topics.holdFor is over at 1970-01-01T01:00:09Z; then: logkeep release -f FILE --run-id r1"
+    told = "spec.topics.holdFor ends at 1970-01-01T01:00:09Z; then: logkeep release -f FILE --run-id r1"
     assert told in " ".join(capsys.readouterr().err.split())
     _print_result(replace(done, earlier_run="r0", earlier_end=3.0), Output.TEXT, timed)
-    assert "over at 1970-01-01T01:00:03Z" in " ".join(capsys.readouterr().err.split())
+    assert "ends at 1970-01-01T01:00:03Z" in " ".join(capsys.readouterr().err.split())
     _print_result(replace(done, held_topics=None), Output.TEXT, timed)
     assert "holdFor" not in capsys.readouterr().err

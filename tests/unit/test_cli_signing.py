@@ -75,7 +75,7 @@ def test_the_option_counts_more_than_the_variable(tmp_path: Path, keys: Path, mo
 def test_what_is_no_folder_is_refused(tmp_path: Path, given: str) -> None:
     told = CliRunner().invoke(app, ["verify", f"file://{tmp_path}", "--signing-dir", given])
     assert told.exit_code == 2
-    assert f"'{given}' is no folder" in told.stderr
+    assert f"'{given}' is not a folder" in told.stderr
 
 
 def test_a_folder_without_a_key_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,7 +180,7 @@ def test_warnings_that_have_no_room_are_counted_and_logged(caplog: pytest.LogCap
     found = [f"topic t-{number}" for number in range(25)]
     assert told_warnings(found[:MAX_LIST]) == tuple(found[:MAX_LIST])
     told = told_warnings(found)
-    assert told == (*found[: MAX_LIST - 1], "and 6 more warnings, which the log of the driver has")
+    assert told == (*found[: MAX_LIST - 1], "and 6 more warnings, which the driver's log has")
     assert caplog.messages == found[MAX_LIST - 1 :]
 
 

@@ -124,6 +124,6 @@ def _warnings(state: ClusterState) -> list[str]:
     kinds = "; ".join(f"{KINDS[key]} ({reason})" for key, reason in told.items())
     rights = " and ".join(sorted({_NEEDED[key] for key in told}))
     return [
-        f"not archived of the cluster: {kinds}: give the user the ACL {rights} on the cluster, or set "
+        f"not archived from the cluster: {kinds}: give the user the ACL {rights} on the cluster, or set "
         "spec.clusterState to Ignore"
     ]

@@ -61,8 +61,8 @@ def selection_warnings(plan: BackupPlan, topics: Topics, before: Mapping[str, To
     warnings = [*told_patterns(plan, topics), *told_topics(plan)]
     known = {topic.name: topic.topic_id for topic in before.values()}
     return warnings + [
-        f"Topic {topic.name!r} was deleted and created again: its id is {topic.topic_id}, that of the last backup was "
-        f"{known[topic.name]}. What is archived of that one stays; spec.source.topicIds of a KafkaRestore chooses one."
+        f"Topic {topic.name!r} was deleted and created again: its id is {topic.topic_id}, in the last backup it was "
+        f"{known[topic.name]}. What was archived of that one stays; spec.source.topicIds of a KafkaRestore selects one."
         for topic in plan.topics
         if topic.topic_id not in before and topic.name in known
     ]
@@ -131,7 +131,7 @@ def _no_topic(plan: BackupPlan, topics: Topics, at: int) -> str:
     what = "that the user may read" if name in plan.sight.unreadable.shown else "of the cluster"
     why = ""
     if name is not None and NamePatterns(topics.include, topics.exclude).excludes(name):
-        why = ": spec.topics.exclude leaves it out"
+        why = ": spec.topics.exclude excludes it"
     elif name is not None and not topics.internal and is_internal(name):
         why = ": it is Kafka's own, which spec.topics.internal leaves out"
     return f"spec.topics.include[{at}] {topics.include[at]!r} chooses no topic {what}{why}."

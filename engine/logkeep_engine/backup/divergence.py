@@ -128,7 +128,7 @@ def compare_logs(lineages: Mapping[TopicPartition, Lineage], ask: Ask) -> Standi
             if where not in answers.found:
                 del left[where]
             elif walk.changes > _CHANGES:
-                standings.silent[where] = "its leader changes all the time"
+                standings.silent[where] = "its leader keeps changing"
                 del left[where]
             elif (standing := walk.standing) is not None:
                 standings.found[where] = standing
@@ -194,8 +194,8 @@ _NO_BRANCH = (
     "An archive of format Kafka can hold both (onDivergence: Branch)."
 )
 _BRANCH = (
-    "With onDivergence: Branch a new run keeps the old end beside, where restores find it by its id, and archives the "
-    "log as it is now; or use another storage.uri, or exclude the topic with spec.topics.exclude."
+    "With onDivergence: Branch a new run keeps the old end as a branch, which restores find by its id, and archives "
+    "the log as it is now; or use another storage.uri, or exclude the topic with spec.topics.exclude."
 )
 
 
@@ -221,6 +221,6 @@ def uncompared_warning(partitions: Sequence[TopicPartition]) -> str:
     shown = ", ".join(f"{topic!r} partition {number}" for topic, number in partitions[:_SHOWN])
     more = f" and {len(partitions) - _SHOWN} more" if len(partitions) > _SHOWN else ""
     return (
-        "It is unknown whether logs were cut off before this run, since nothing says which leaders have written what "
+        "It is unknown whether logs were cut off before this run, since it was not recorded which leaders wrote what "
         f"is archived: {shown}{more}."
     )

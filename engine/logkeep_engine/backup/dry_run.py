@@ -171,9 +171,9 @@ class BackupDryRun(DriverRun):
     def _not_checked(self, uri: str, *, makes_archive: bool) -> Iterator[str]:
         yield f"whether {uri} can be written to, and honours conditional creates"
         if makes_archive:
-            yield "there is no archive yet: the run makes it"
+            yield "there is no archive yet: the run creates it"
         if retention_rules(self._spec).is_set:
-            yield "what retention would remove beyond that, because of what the run archives and of its own end"
+            yield "what else retention would remove, because of what the run archives and because it ends"
         if self._spec.format is not FormatName.KAFKA:
             yield f"whether format {self._spec.format} can hold all records: that is found by reading them"
         yield "bytes are what the logs take on the brokers' disks, and records are offsets, markers among them"

@@ -60,9 +60,9 @@ class AskedErasures:
         if not waiting:
             return ()
         if writer is None or not tried_all or not _lets_erase(error) or runs[writer.run_id].end_time is None:
-            unless = ", unless the archive has them as done" if writer is None else ""
+            unless = ", unless the archive records them as done" if writer is None else ""
             return (
-                f"spec.erasures: {waiting}: not done, since the run has failed before{unless}. The next run that "
+                f"spec.erasures: {waiting}: not done, since the run failed first{unless}. The next run that "
                 "finishes does it; `logkeep erase` with --run-id erasure-NAME and --owner does it at once.",
             )
         try:
@@ -118,11 +118,11 @@ class AskedErasures:
         except OSError as error:
             raise ErasureFailed(
                 f"{where}: {f'{path}: {error.strerror}' if folder else missing}",
-                hint=f"{wanted}, one on each line. Or use `logkeep erase {uri} --topic {item.topic} --run-id "
+                hint=f"{wanted}, one per line. Or use `logkeep erase {uri} --topic {item.topic} --run-id "
                 f"{item.run_id} --keys-file FILE{for_owner}`: by this run id the archive knows that it is done.",
             ) from None
         except (ValueError, LogkeepError) as error:
-            raise ErasureFailed(f"{where}: {error}", hint="Write one key on each line.") from None
+            raise ErasureFailed(f"{where}: {error}", hint="Write one key per line.") from None
 
 
 def _lets_erase(error: BaseException) -> bool:

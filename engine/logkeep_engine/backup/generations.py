@@ -147,7 +147,7 @@ def may_have_stale_keys(known: Generation, configs: Mapping[str, str]) -> bool:
 def _why_passive(state: ArchiveState, key: Partition, passive: PassiveGeneration) -> str:
     left = unread(state, key, passive)
     if left:
-        return f"offsets {left[0][0]} to {left[-1][1] - 1} are not read yet"
+        return f"offsets {left[0][0]} to {left[-1][1] - 1} have not been read yet"
     return "its log was compacted faster than its end could be read"
 
 
@@ -162,9 +162,9 @@ def _slow_readings(plan: BackupPlan, state: ArchiveState) -> list[str]:
             number, known = max(slow.items(), key=lambda item: item[1].since - item[1].began)
             told.append(
                 f"Topic {topic.name!r} partition {number}{_and_others(len(slow) - 1)}: generation {known.number} took "
-                f"{human_duration((known.since - known.began) / 1000)} to be read, and delete.retention.ms is not "
-                "twice as long. A key that was deleted meanwhile may be alive in it: spec.reconcile or `logkeep "
-                "reconcile` finds it. Set delete.retention.ms higher, and the next generation has none."
+                f"{human_duration((known.since - known.began) / 1000)} to read, and delete.retention.ms is not twice "
+                "as long. A key that was deleted in the meantime may be alive in it: spec.reconcile or `logkeep "
+                "reconcile` finds it. Raise delete.retention.ms, and the next generation has none."
             )
     return told
 
@@ -182,13 +182,13 @@ def generation_warnings(plan: BackupPlan, state: ArchiveState) -> list[str]:
             why = _why_passive(state, (topic_id, partition), passive)
             told.append(
                 f"Topic {names[topic_id]!r} partition {partition}: generation {passive.number} is not active yet: "
-                f"{why}. The next run continues it; until then restores have generation {known.number}."
+                f"{why}. The next run continues it; until then restores use generation {known.number}."
             )
         if topic_id in names and known.exact_from == NOWHERE:
             told.append(
                 f"Topic {names[topic_id]!r} partition {partition}: the log was cut off below offset {known.exact}, and "
-                f"with it went records that had overwritten what generation {known.number} lacks. Keys may be missing "
-                "at all points but those of runs before, until a later run has read the log again."
+                f"so were the records that had overwritten what generation {known.number} lacks. Keys may be missing "
+                "at all points except those of earlier runs, until a later run has read the log again."
             )
     for change in plan.generations:
         if change.step is GenerationStep.BEGIN and change.start:

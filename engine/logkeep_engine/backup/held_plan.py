@@ -16,8 +16,8 @@ from logkeep_engine.errors import ArchiveDamaged, StateAltered
 from logkeep_engine.kafka.control import ControlPlane
 
 _HINT = (
-    "The object was altered, or is not of this run, or spec.topics was changed since the run began. Find out who may "
-    "write to the bucket, and begin a run under another id: it makes a new plan."
+    "The object was altered or belongs to another run, or spec.topics has changed since the run began. Find out who "
+    "can write to the bucket, and start a run under another id: it makes a new plan."
 )
 
 
@@ -74,4 +74,4 @@ def _refuse_wrong_gaps(plan: BackupPlan, name: str, there: dict[str, str], contr
 
 
 def _altered(name: str, what: str) -> StateAltered:
-    return StateAltered(f"{name}: {what}; nothing was archived by it", hint=_HINT)
+    return StateAltered(f"{name}: {what}; nothing was archived from it", hint=_HINT)

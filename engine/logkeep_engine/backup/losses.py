@@ -99,15 +99,12 @@ class LossSearch:
 
 def not_looked_through(failure: PieceFailure) -> PieceFailure:
     """The failure of a piece that was read to look for losses of the format."""
-    left = (
-        "It was not looked through for what the format cannot hold, "
-        "so nothing of its chunk was archived in this attempt."
-    )
+    left = "It was not checked for what the format cannot hold, so nothing of its chunk was archived in this attempt."
     if isinstance(failure, LogDiverged):
         return failure
     if isinstance(failure, (RecordsWithheld, BatchTooLarge)):
         return type(failure)(failure.message, hint=f"{left} {failure.hint}")
-    return CorruptBatch(failure.message, hint=f"{left} Move the leadership to a replica that is whole.")
+    return CorruptBatch(failure.message, hint=f"{left} Move the leadership to an intact replica.")
 
 
 def refuse_losses(losses: Sequence[Loss], spec: KafkaBackupSpec) -> None:

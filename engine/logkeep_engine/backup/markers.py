@@ -87,7 +87,7 @@ class _Search:
 def _without_end(piece: Piece, search: _Search) -> RecordsWithheld:
     return RecordsWithheld(
         f"T{piece.where[1:]}: the transaction of producer {min(search.wanted)} has no end up to offset {search.at}, "
-        "although its records were handed out as decided.",
-        hint="A replica that has just become the leader may lag. What lies before the transaction was archived. "
+        "although the broker returned its records as decided.",
+        hint="A replica that has just become the leader may lag. Everything before the transaction was archived. "
         "Run again.",
     )

@@ -46,7 +46,7 @@ class Merged:
         notes = []
         if self.faults:
             count = so_many(len(self.faults), "damaged segment")
-            notes.append(f"{count} could not be merged, logkeep verify tells of them: first {self.faults[0]}")
+            notes.append(f"{count} could not be merged, `logkeep verify` reports them: first {self.faults[0]}")
         if self.cold:
             count = so_many(len(self.cold), "merge")
             notes.append(f"{count} of small segments left out, since objects are cold: first {self.cold[0]}")

@@ -192,7 +192,7 @@ class BackupPlan:
     def from_json(cls, data: bytes, name: str) -> BackupPlan:
         """The plan in the object `name`. Raises ArchiveMismatch for a plan of another version: the engine that began
         such a run must finish it. Raises ArchiveDamaged for anything else."""
-        with reading(BACKUP_PLAN, data, name, hint="The object was altered: begin a run under another id.") as body:
+        with reading(BACKUP_PLAN, data, name, hint="The object was altered: start a run under another id.") as body:
             topics = tuple(map(topic_in, body["topics"]))
             return cls(
                 run_id=body["runId"],

@@ -100,7 +100,7 @@ class BackupPlanner:
         try:
             more = self._add(plan, state)
         except BrokerUnavailable as error:
-            log.warning("what gave no answer cannot be asked again: %s", error)
+            log.warning("what did not answer cannot be queried again: %s", error)
             return None
         except BrokerRefused as error:
             hint = "If a topic was deleted, and its ACLs with it, exclude it with spec.topics.exclude."
@@ -208,7 +208,7 @@ class BackupPlanner:
             log.info("planning again: topic %s was deleted or created again meanwhile", changed)
             time.sleep(self._connection.limits.control_pause)
         raise BrokerUnavailable(
-            f"Topic {changed!r} could not be planned: it is deleted and created again all the time, or the brokers do "
+            f"Topic {changed!r} could not be planned: it keeps being deleted and created again, or the brokers do "
             "not agree on its topic id.",
             hint="Run again when all brokers have caught up with the controller, or exclude the topic with "
             "spec.topics.exclude.",
@@ -452,7 +452,7 @@ class BackupPlanner:
                 time.sleep(self._connection.limits.control_pause)
             answers = self._control.bounds(left)
             for (name, number), why in (answers.silent | answers.unknown).items():
-                log.warning("topic %r partition %d gives no answer: %s", name, number, why)
+                log.warning("topic %r partition %d does not answer: %s", name, number, why)
             for where in left:
                 bounds.pop(where, None)
             bounds |= answers.found
@@ -468,8 +468,8 @@ class BackupPlanner:
             if not left:
                 break
         for where in left:
-            log.warning("topic %r partition %d gives no answer: its leader changes all the time", *where)
-            standings.silent[where] = "its leader changes all the time"
+            log.warning("topic %r partition %d does not answer: its leader keeps changing", *where)
+            standings.silent[where] = "its leader keeps changing"
         return bounds, standings
 
     def _configs(self, topics: Sequence[TopicInfo]) -> dict[str, dict[str, str]]:
@@ -489,7 +489,7 @@ class BackupPlanner:
             if left:
                 time.sleep(self._connection.limits.control_pause)
         for name in left:
-            log.warning("topic %r gives no answer: no broker reports its configuration", name)
+            log.warning("topic %r does not answer: no broker reports its configuration", name)
         return found
 
     def _sizes(self, topics: Sequence[TopicInfo]) -> dict[TopicPartition, int]:
@@ -513,7 +513,7 @@ def unavailable(partitions: Sequence[TopicPartition], most: int) -> BrokerUnavai
     )
     were = "was" if len(partitions) == 1 else "were"
     return BrokerUnavailable(
-        f"{so_many(len(partitions), 'partition')} had no leader, or gave no answer, and {were} not archived: {shown}.",
+        f"{so_many(len(partitions), 'partition')} had no leader or did not answer, and {were} not archived: {shown}.",
         hint="Everything else was archived. Bring their brokers back and run again.",
     )
 

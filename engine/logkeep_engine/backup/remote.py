@@ -89,7 +89,7 @@ def cut_remote(
     try:
         asyncio.run(_look(connection, wanted, seen))
     except (LogkeepError, TimeoutError) as error:
-        log.info("not all remote parts could be looked at: %s", str(error) or "the remote store is slow")
+        log.info("not all remote parts could be inspected: %s", str(error) or "the remote store is slow")
     return with_parts(plan, seen.ranges(sizes, log_ends), slots)
 
 

@@ -127,7 +127,7 @@ def check_topic_ids(topics: Sequence[TopicInfo]) -> None:
     for topic in topics:
         if topic.topic_id == NO_TOPIC_ID:
             raise BrokerRefused(
-                f"Topic {topic.name!r} has no topic id: if it were deleted and created again, no run could see it.",
+                f"Topic {topic.name!r} has no topic id: if it were deleted and created again, no run would notice.",
                 hint="Backups need Kafka 2.8 or newer. Brokers with ZooKeeper give topics their ids once "
                 "inter.broker.protocol.version is 2.8 or newer.",
             )
@@ -142,8 +142,8 @@ def check_incarnations(topics: Sequence[TopicInfo], state: ArchiveState) -> None
         archived = ids.get(topic.name)
         if archived is not None and archived != topic.topic_id:
             raise ArchiveMismatch(
-                f"Topic {topic.name!r} was deleted and created again: its id is {topic.topic_id}, the archive holds "
-                f"records of id {archived}. In this format both would lie in one folder, and nothing was written.",
+                f"Topic {topic.name!r} was deleted and created again: its id is {topic.topic_id}, but the archive "
+                f"holds records of id {archived}. In this format both would share one folder, so nothing was written.",
                 hint="Use another storage.uri from now on, or exclude the topic with spec.topics.exclude. "
                 "An archive of format Kafka holds both.",
             )

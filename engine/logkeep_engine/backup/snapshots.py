@@ -166,14 +166,14 @@ def _why_not(state: ArchiveState, key: Partition, gone: set[Partition]) -> str:
     """The reason why a partition that is due cannot have a snapshot, empty if it can."""
     accounted = state.accounted_for(*key)
     if known_generation(state, key).exact_from == NOWHERE:
-        return "its log was cut off, and with it went records that had overwritten what the archive lacks"
+        return "its log was cut off, and so were the records that had overwritten what the archive lacks"
     if key in gone:
         return "retention has removed a part of its log, and no snapshot holds the keys of that part"
     if len(accounted) != 1:
         return f"offsets from {accounted[0][1]} on are neither archived nor recorded as lost"
     last = state.last_before(*key, accounted[0][1])
     if last is not None and last.next_offset > accounted[0][1]:
-        return f"the segment {last.base_offset} reaches over its archived end {accounted[0][1]}"
+        return f"the segment {last.base_offset} extends past its archived end {accounted[0][1]}"
     return ""
 
 

@@ -33,8 +33,8 @@ def loss_facts(plan: BackupPlan, state: ArchiveState, open_losses: Iterable[Gap]
 def done_already(run_id: str) -> str:
     """The warning for a run that had succeeded before it was started again."""
     return (
-        f"run {run_id} had succeeded before: what has come since then, or another spec chooses, was not looked for; "
-        "another run id archives it"
+        f"run {run_id} had already succeeded: it did not look for newer records, or for what another spec selects; "
+        "another run id archives them"
     )
 
 

@@ -275,7 +275,7 @@ def _unsteady(writer: PieceWriter) -> RecordsWithheld:
     return RecordsWithheld(
         f"T{writer.piece.where[1:]}: {_PASSES} times, each time in other places, the broker's lists of aborted "
         "transactions have contradicted the markers in its log.",
-        hint="Nothing of this piece was archived. It may pass; run again.",
+        hint="Nothing of this piece was archived. This may be temporary; run again.",
     )
 
 
@@ -285,6 +285,6 @@ def _located(error: CorruptBatch, piece: Piece, at: int) -> CorruptBatch:
     return CorruptBatch(
         message,
         hint=error.hint
-        or "It arrived so twice: the leader's log is damaged there. What lies before it is archived; "
-        "move the leadership to a replica that is whole.",
+        or "It arrived damaged twice: the leader's log is damaged there. Everything before it is archived; "
+        "move the leadership to an intact replica.",
     )

@@ -30,8 +30,8 @@ class ListDisagreement:
     def __str__(self) -> str:
         transaction = f"the transaction of producer {self.producer_id} with offsets {self.first} to {self.marker}"
         if self.aborted:
-            return f"the broker did not name {transaction} as aborted, its ABORT marker does"
-        return f"the broker named {transaction} as aborted, its COMMIT marker does not"
+            return f"the broker did not name {transaction} as aborted, but its ABORT marker does"
+        return f"the broker named {transaction} as aborted, but its COMMIT marker does not"
 
 
 class TransactionNotes(Protocol):

@@ -16,8 +16,8 @@ TakeOver = Annotated[
     str | None,
     typer.Option(
         metavar="N:SHA256",
-        help="Take the archive over from its owner, or as it is though commits are lost: name its newest commit, as "
-        "the error does; 'new' where an archive is gone.",
+        help="Take the archive over from its owner, or accept it although commits are lost: its newest commit, as the "
+        "error names it; 'new' if the archive is gone.",
     ),
 ]
 

@@ -65,7 +65,7 @@ WholeCompression = Annotated[
 ]
 BatchCodec = Annotated[
     BatchCompression | None,
-    typer.Option("--batch-compression", help="Kafka: of batches that are made from records; Zstd by default."),
+    typer.Option("--batch-compression", help="Kafka: compression of batches made from records; Zstd by default."),
 ]
 NewDigest = Annotated[
     DigestAlgorithm | None,
@@ -75,9 +75,9 @@ Compat = Annotated[
     Compatibility | None,
     typer.Option("--compatibility", help="Avro: lossless (default), or strict: the published schema."),
 ]
-BlockCodec = Annotated[AvroCodec | None, typer.Option("--codec", help="Avro: of the blocks of an object.")]
+BlockCodec = Annotated[AvroCodec | None, typer.Option("--codec", help="Avro: compression of an object's blocks.")]
 AllowLoss = Annotated[
-    bool, typer.Option("--allow-loss", help="Strict: continue when it cannot hold what records carry.")
+    bool, typer.Option("--allow-loss", help="Strict: continue even if it cannot hold what records carry.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing; say what would be lost.")]
 TargetEndpoint = Annotated[

@@ -39,11 +39,11 @@ class CostOptions:
     ] = None
     max_age: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help=f"{_WITH_COST}what a retention with this maxAge saves, such as 30d."),
+        typer.Option(metavar="DURATION", help=f"{_WITH_COST}what retention with this maxAge would save, such as 30d."),
     ] = None
     max_bytes: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help=f"{_WITH_COST}what a retention with this maxBytes saves, such as 1Ti."),
+        typer.Option(metavar="SIZE", help=f"{_WITH_COST}what retention with this maxBytes would save, such as 1Ti."),
     ] = None
 
     def refuse_without_cost(self) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _EXIT_CODES = (
     "Exit codes: 0 every topic is protected; 1 some are not, or no broker answered; 2 refused: a file or an option is "
-    "wrong, or the broker said no; 130 interrupted."
+    "wrong, or the broker refused; 130 interrupted."
 )
 
 Files = Annotated[
@@ -74,7 +74,7 @@ def coverage(
         own = [backup for backup in backups if is_of(backup, cluster_id, connection.bootstrap)]
         for backup in backups:
             if backup not in own:
-                say(f"note: {backup.name} is left aside: {_why_aside(backup)}")
+                say(f"note: {backup.name} is ignored: {_why_aside(backup)}")
         for name, reason in silent.items():
             say(f"warning: topic {name} cannot be described now: {reason}")
         nameless = [TopicInfo(name, "", (), 0, False) for name in silent]

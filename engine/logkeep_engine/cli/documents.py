@@ -24,7 +24,7 @@ def _mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
     for key_node, _ in node.value:
         key = loader.construct_object(key_node, deep=True)
         if isinstance(key, str) and key in seen:
-            raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands here twice", key_node.start_mark)
+            raise yaml.constructor.ConstructorError(None, None, f"key {key!r} appears twice", key_node.start_mark)
         if isinstance(key, str):
             seen.add(key)
     return yaml.SafeLoader.construct_mapping(loader, node, deep=True)

@@ -34,17 +34,17 @@ from logkeep_engine.errors import SpecError
 if TYPE_CHECKING:
     from logkeep_engine.contract.run import RunResult
 
-Topic = Annotated[str, typer.Option("--topic", help="Name of the archived topic, as it is.", show_default=False)]
+Topic = Annotated[str, typer.Option("--topic", help="Exact name of the archived topic.", show_default=False)]
 Keys = Annotated[
     list[str] | None,
-    typer.Option("--key", help="A key to erase. Lists of processes show it: --keys-file does not.", show_default=False),
+    typer.Option(
+        "--key", help="A key to erase. Process lists show it; --keys-file keeps it out of them.", show_default=False
+    ),
 ]
-KeysFile = Annotated[
-    str | None, typer.Option("--keys-file", help="A file with one key on each line; - is standard input.")
-]
+KeysFile = Annotated[str | None, typer.Option("--keys-file", help="A file with one key per line; - is standard input.")]
 Encoding = Annotated[KeyEncoding, typer.Option("--encoding", help="How the keys are written.")]
 AskedBy = Annotated[
-    str, typer.Option("--asked-by", help="Who has asked for it, or a ticket: kept in the audit entry for ever.")
+    str, typer.Option("--asked-by", help="Who asked for it, or a ticket: kept in the audit entry forever.")
 ]
 
 
@@ -94,14 +94,14 @@ def _keys(given: list[str] | tuple[str, ...], file: str | None, encoding: KeyEnc
     from logkeep_engine.contract.keys import key_of, keys_in
 
     if not given and file is None:
-        raise SpecError("--key or --keys-file must say what to erase", hint="Give one of both, or both.")
+        raise SpecError("--key or --keys-file must say what to erase", hint="Give either one, or both.")
     try:
         for number, text in enumerate(given, start=1):
             yield key_of(text.encode("utf-8", "surrogateescape"), encoding, f"--key number {number}")
         if file is not None:
             yield from keys_in(_content(file), encoding, f"--keys-file {file}")
     except ValueError as error:
-        raise SpecError(str(error), hint="Write keys one a line, in the encoding that --encoding names.") from None
+        raise SpecError(str(error), hint="Write one key per line, in the encoding that --encoding names.") from None
 
 
 def _content(file: str) -> bytes:

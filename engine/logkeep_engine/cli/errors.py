@@ -26,7 +26,7 @@ EXIT_CODES = (
     "Exit codes: 0 done; 1 failed, may succeed when tried again (verify: faults were found); 2 refused: the file, the "
     "archive or the target must change first; 3 another run owns the archive; 4 records were gone before they could be "
     "archived and onDataLoss is Fail, or the cluster has cut off what is archived (onDivergence); 5 the target was "
-    "written to, and is not known to have what the archive has; 130 interrupted."
+    "written to, and is not known to match the archive; 130 interrupted."
 )
 # These say no more than that something is wrong: the message begins with the field or the option.
 _GENERAL = frozenset({LogkeepError.code, Refused.code, SpecError.code})
@@ -124,13 +124,13 @@ class errors(AbstractContextManager[None]):  # noqa: N801 (used as a function)
             fail(
                 ExitCode.REFUSED,
                 f"This command needs the Python package {error.name}, which is not installed here.",
-                "Install Logkeep with all that it needs for such commands, in a checkout: pip install '.[engine]'.",
+                "Install Logkeep with the dependencies of this command, in a checkout: pip install '.[engine]'.",
             )
         if isinstance(error, Exception):
             fail(
                 ExitCode.FAILED,
                 f"{UNEXPECTED}: {type(error).__name__}: {error}",
-                "Run it again with --debug and report what it says.",
+                "Run it again with --debug and report the output.",
             )
 
 

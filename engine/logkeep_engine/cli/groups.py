@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _groups = typer.Typer(
     name="groups",
     cls=Commands,
-    help="Show, set and take back positions of consumer groups after a restore.",
+    help="Show, set and roll back positions of consumer groups after a restore.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -82,7 +82,7 @@ def plan(
         str | None, typer.Option("--run-id", help="The run of the restore; without it, a restore that begins now.")
     ] = None,
     choice: GroupChoice,
-    records: Annotated[bool, typer.Option(help="Show the record before which each group stands.")] = True,
+    records: Annotated[bool, typer.Option(help="Show the record that each group reads next.")] = True,
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
 ) -> None:
@@ -189,11 +189,11 @@ def _print_changed(changed: Changed, output: Output) -> None:
     of = f"of {so_many(len(changed.positions), 'position')}"
     if changed.refused:
         said = f"error: the cluster has refused {changed.refused} {of}"
-        say(said + (", which stay: the change counts as taken back" if changed.final else ""))
+        say(said + (", which stay as they are: the change counts as rolled back" if changed.final else ""))
     if changed.left:
         say(
-            f"error: the rollback has left alone {changed.left} {of}: the groups have others by now than the change "
-            "was to set. `kafka-consumer-groups.sh --reset-offsets` sets them"
+            f"error: the rollback has left alone {changed.left} {of}: the groups are no longer where the change "
+            "put them. `kafka-consumer-groups.sh --reset-offsets` sets them"
         )
     if changed.refused or changed.left:
         nothing = changed.refused + changed.left == len(changed.positions)

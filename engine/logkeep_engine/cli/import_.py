@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MaybeTo = Annotated[
     str | None,
     typer.Argument(
-        help="The new archive; without it SRC becomes one where it lies.", metavar="DST", show_default=False
+        help="The new archive; without it SRC becomes an archive in place.", metavar="DST", show_default=False
     ),
 ]
 MaybeFormat = Annotated[
@@ -36,7 +36,7 @@ MaybeFormat = Annotated[
 ]
 Mend = Annotated[
     bool,
-    typer.Option("--repair", help="Cut torn tails off and make wrong indexes again; the originals are kept."),
+    typer.Option("--repair", help="Cut off torn tails and rebuild wrong indexes; the originals are kept."),
 ]
 
 
@@ -74,7 +74,7 @@ def import_(
         if target is None:
             refuse(
                 {"--format": format_name, **options_of(replace(new, digest=None)), **servers.target},
-                "has no effect: what is imported where it lies is imported as it is",
+                "has no effect: an import in place changes nothing",
                 hint="Name DST to make another archive.",
             )
             in_place = partial(adopt, run, here, repair=repair, dry_run=dry_run, digest=new.digest)

@@ -101,7 +101,7 @@ ExpectCommit = Annotated[
 
 def _folder(given: str | None) -> str | None:
     if given is not None and not Path(given or "-").is_dir():
-        raise typer.BadParameter(f"{given!r} is no folder.")
+        raise typer.BadParameter(f"{given!r} is not a folder.")
     return given
 
 

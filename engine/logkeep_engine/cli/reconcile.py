@@ -1,4 +1,4 @@
-"""The command `logkeep reconcile`: looks for keys that are alive in the archive and gone in the cluster."""
+"""The command `logkeep reconcile`: looks for keys that are alive in the archive and gone from the cluster."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ KeysFile = Annotated[
         help="Write the stale keys here, base64 in lines of JSON. It must be a new file; only you may read it.",
     ),
 ]
-Heal = Annotated[
-    bool, typer.Option("--heal", help="Let the next backup read the partitions again that have stale keys.")
-]
+Heal = Annotated[bool, typer.Option("--heal", help="Let the next backup read the partitions with stale keys again.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -135,5 +133,5 @@ def _print(report: ReconcileReport, output: Output) -> None:
         if why := report.healing.get(item.key):
             say(f"{item.topic}-{item.partition}: not healed: {why}")
     for name in report.not_archived:
-        say(f"note: topic {name} is compacted and not archived yet")
+        say(f"note: topic {name} is compacted and not yet archived")
     say(f"{report.message}; report {report.document}")

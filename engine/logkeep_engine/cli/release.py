@@ -28,7 +28,7 @@ def release(
     file: File,
     *,
     run_id: Annotated[str, typer.Option("--run-id", help="The run of the restore.", show_default=False)],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing: print what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing: print what would be deleted.")] = False,
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
 ) -> None:

@@ -196,7 +196,7 @@ def _say_how_to_release(result: RunResult, spec: KafkaRestoreSpec) -> None:
     until = held_until(spec, result)
     if result.held_topics is not None and until is not None:
         over, command = human_time(until), f"logkeep release -f FILE --run-id {result.run_id}"
-        say(f"spec.topics.holdFor is over at {over}; then: {command}")
+        say(f"spec.topics.holdFor ends at {over}; then: {command}")
 
 
 def _result_rows(result: RunResult, moves_groups: bool) -> list[tuple[str, str]]:

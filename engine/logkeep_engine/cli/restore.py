@@ -59,7 +59,7 @@ def restore(
     ] = None,
     if_topic_exists: Annotated[
         IfTopicExists | None,
-        typer.Option(help="Instead of spec.ifTopicExists: what to do with a topic that is there."),
+        typer.Option(help="Instead of spec.ifTopicExists: what to do with a topic that already exists."),
     ] = None,
     confirm: Confirm = None,
     *,

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from logkeep_engine.archive.maintenance.retaining import RetentionDone
     from logkeep_engine.archive.maintenance.retention_report import RetentionPreview
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing: print what would go, and what stays and why.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Write nothing: print what would be removed, and what stays and why.")
+]
 Topics = Annotated[
     list[str] | None,
     typer.Option("--topic", metavar="REGEX", help="Topics whose whole names this matches. Repeatable."),
@@ -143,7 +145,7 @@ def hold(
                 raise SpecError(f"--run {name!r} is not a run of the archive", hint="`logkeep inspect` lists them.")
             if not release and name not in {run.run_id for run in state.successes()}:
                 raise SpecError(
-                    f"--run {name!r} is not a backup that succeeded, so no restore takes the archive as it has left it",
+                    f"--run {name!r} is not a backup that succeeded, so no restore uses the archive as it left it",
                     hint="Hold a later run that succeeded; `logkeep inspect` lists them.",
                 )
         holds = change_holds(archive, _run_id("hold"), wanted, release=release) if wanted else state.retention_holds

@@ -37,7 +37,7 @@ RunId = Annotated[
     ),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Write nothing: print what the run would do, and all that would refuse it.")
+    bool, typer.Option("--dry-run", help="Write nothing: print what the run would do, and why it would be refused.")
 ]
 Master = Annotated[str, typer.Option(help="Where Spark runs: local, local[N] or local[*] (N tasks at once).")]
 

@@ -78,7 +78,7 @@ def verify(
     """
     with errors(debug):
         if not incremental:
-            refuse({"--share": share}, "has a meaning only with --incremental")
+            refuse({"--share": share}, "has no effect without --incremental")
         parts = _parts(share or "1/30") if incremental else None
         connection = None
         if against is not None:
@@ -154,8 +154,8 @@ def _print_report(report: VerifyReport) -> None:
 def _print_unread(unread: Unread) -> None:
     commits = "all commits" if unread.whole_catalog else "the commits since the last one"
     print_line(
-        f"not read: {so_many(unread.segments, 'segment')}, {human_bytes(unread.bytes)}, whose objects are there in "
-        f"their sizes or named above. This was verification {unread.done} of {unread.parts} of a cycle, which read "
+        f"not read: {so_many(unread.segments, 'segment')}, {human_bytes(unread.bytes)}, whose objects exist in the "
+        f"right size or are named above. This was verification {unread.done} of {unread.parts} of a cycle, which read "
         f"{commits}; after all of them each object was read"
     )
 
@@ -163,8 +163,8 @@ def _print_unread(unread: Unread) -> None:
 def _print_cold(cold: Sequence[str]) -> None:
     more = f" and {len(cold) - _SHOWN} more" if len(cold) > _SHOWN else ""
     print_line(
-        f"cold: {so_many(len(cold), 'segment')}, whose objects are there in their sizes or named above, cannot be read "
-        f"before they are retrieved, so nothing proves them: {', '.join(cold[:_SHOWN])}{more}"
+        f"cold: {so_many(len(cold), 'segment')}, whose objects exist in the right size or are named above, cannot be "
+        f"read before they are retrieved, so nothing proves them: {', '.join(cold[:_SHOWN])}{more}"
     )
 
 

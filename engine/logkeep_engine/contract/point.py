@@ -121,7 +121,7 @@ class PointSpec(Model):
         places = Counter((item.topic, item.partition) for item in self.offsets or ())
         for (topic, partition), count in places.items():
             if count > 1:
-                raise ValueError(f"offsets: topic {topic} partition {partition} stands there twice")
+                raise ValueError(f"offsets: topic {topic} partition {partition} appears twice")
         return self
 
     @property

@@ -218,7 +218,7 @@ class RestoreTopics(Model):
         sources = Counter((item.topic, item.partition) for item in self.partitions)
         for (topic, partition), count in sources.items():
             if count > 1:
-                raise ValueError(f"partitions: topic {topic} partition {partition} stands there twice")
+                raise ValueError(f"partitions: topic {topic} partition {partition} appears twice")
         targets = Counter((item.topic, item.target_partition) for item in self.partitions)
         for (topic, partition), count in targets.items():
             if count > 1:

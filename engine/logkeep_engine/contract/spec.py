@@ -179,7 +179,7 @@ class KafkaBackupSpec(Model):
     generations: Generations | None = None
     """When a compacted topic is read again. Only where compactedTopics is Generations."""
     reconcile: ReconcileSpec | None = None
-    """When a backup looks for stale keys: keys of compacted topics that are alive in the archive and gone in the
+    """When a backup looks for stale keys: keys of compacted topics that are alive in the archive and gone from the
     cluster, since their tombstones were cleaned before they were archived. It reads the compacted topics once more as a
     whole, when all is archived. By default no backup does."""
     retention: Retention = Retention()

@@ -92,7 +92,7 @@ class StoredDocument:
         try:
             document = nesting.loads(data)
         except ValueError as error:
-            raise DocumentDamaged(f"not a {self.what}: it is not whole JSON: {error}") from error
+            raise DocumentDamaged(f"not a {self.what}: it is not complete JSON: {error}") from error
         if not isinstance(document, dict):
             raise DocumentDamaged(f"not a {self.what}: {shown_value(document)}, not an object")
         if "format" not in document:

@@ -138,7 +138,7 @@ def _check_own_names(path: str, uri: str) -> None:
         raise FolderRefused(
             f"{uri}/{path}: a topic named {folder!r} cannot be adopted where it is, since the archive has something "
             "of that name itself.",
-            hint="Move the topics' folders into a folder `topics` first: the archive's own then lie beside that.",
+            hint="Move the topics' folders into a folder `topics` first: the archive's own are then next to it.",
         )
 
 
@@ -177,7 +177,7 @@ def _records(objects: Sequence[ObjectInfo], uri: str, layout: Layout) -> Folder:
             if key in kept:
                 raise FolderRefused(
                     f"{uri}/{info.path} and {uri}/{kept[key].path} are the same segment: an erasure has rewritten one "
-                    "of them, and did not come to its end.",
+                    "of them, and did not finish.",
                     hint="Erase the keys again in the archive, or remove the one with fewer digits.",
                 )
             kept[key] = info
@@ -188,8 +188,8 @@ def _records(objects: Sequence[ObjectInfo], uri: str, layout: Layout) -> Folder:
             partition_indexes.append(FoundFile(topic, file.partition, info.path))
     for key in sorted(set(indexes) - set(records)):
         raise FolderRefused(
-            f"{uri}/{indexes[key].path} is the index of a segment that is not there.",
-            hint="Bring the segment back from a copy, or remove its index.",
+            f"{uri}/{indexes[key].path} is the index of a missing segment.",
+            hint="Restore the segment from a copy, or remove its index.",
         )
     segments = []
     for key in sorted(records):
@@ -228,7 +228,7 @@ def _avro(objects: Sequence[ObjectInfo], uri: str) -> Folder:
             )
         if str(int(partition)) != partition:
             raise FolderRefused(
-                f"{uri}/{info.path}: partition {partition} is written with zeros in front.", hint="Rename its folder."
+                f"{uri}/{info.path}: partition {partition} is written with leading zeros.", hint="Rename its folder."
             )
         number = int(partition)
         _check_partition(number, uri, info.path)
@@ -243,18 +243,18 @@ def _check_other(path: str, uri: str) -> None:
     name = path.rpartition("/")[2]
     if _LOOKS_LIKE_RECORDS.fullmatch(name):
         raise FolderRefused(
-            f"{uri}/{path} looks like a segment and is not named or placed as one: partitions have at least 3 digits, "
+            f"{uri}/{path} looks like a segment but is not named or placed as one: partitions have at least 3 digits, "
             "and no zeros beyond that, offsets at least 10.",
             hint="Rename or move it.",
         )
     if parse_name(name) is not None:
         raise FolderRefused(
-            f"{uri}/{path} is named as a file of the Records format, and does not lie where the segments lie.",
+            f"{uri}/{path} is named like a file of the Records format but is not where the segments are.",
             hint="Move it.",
         )
     if _LOOKS_LIKE_AVRO.fullmatch(name):
         raise FolderRefused(
-            f"{uri}/{path} is named as an object of the Avro format and does not lie as one: "
+            f"{uri}/{path} is named like an object of the Avro format but is not where one belongs: "
             "topics/<topic>/partition=<n>/<topic>+<n>-<number>.data is expected.",
             hint="Rename or move it.",
         )

@@ -37,7 +37,7 @@ from logkeep_engine.storage import Storage
 UNKNOWN_REPLICATION = -1
 _EPOCH = 1
 _HINT = "Restore the object from a copy, or move it away. Nothing was written."
-_REPAIR_HINT = "With --repair tails are cut off and indexes made again, the originals are kept. Nothing was written."
+_REPAIR_HINT = "With --repair tails are cut off and indexes rebuilt; the originals are kept. Nothing was written."
 _REBUILDABLE = (IndexState.MISSING, IndexState.SHORT)
 
 
@@ -182,7 +182,7 @@ def _named(facts: SegmentFacts, found: FoundSegment) -> SegmentFacts:
 
 _TAIL = "torn tail"
 _NO_END = f"it has a record of offset {MAX_OFFSET}, and no archive can end after that"
-_INDEX = "it can be made again from the records"
+_INDEX = "it can be rebuilt from the records"
 _RECOVER = "`logkeep log recover` may save them in a copy of the folder"
 _LOST = "restore the segment from a copy, or remove its index to continue without them"
 
@@ -375,7 +375,7 @@ def _ranges(
             if segment.base_offset < gap.end and gap.start < segment.next_offset:
                 raise FolderRefused(
                     f"{name}: topic {topic!r} partition {part.number}: offsets [{gap.start}, {gap.end}) are said to be "
-                    f"lost, and {segment.path} holds [{segment.base_offset}, {segment.next_offset}).",
+                    f"lost, but {segment.path} holds [{segment.base_offset}, {segment.next_offset}).",
                     hint="The manifest contradicts itself: restore it from a copy.",
                 )
     ranges: list[Range] = []

@@ -164,7 +164,7 @@ class _Adoption(ArchivingRun):
         )
 
 
-_AGAIN = "To import again what was added to it since, remove archive.json and catalog/ first."
+_AGAIN = "To import what has been added to it since, remove archive.json and catalog/ first."
 
 
 def check_not_imported(storage: Storage) -> ArchiveState:
@@ -191,7 +191,7 @@ def check_same_digest(uri: str, begun: ArchiveState, digest: DigestAlgorithm) ->
         for entry in entries:
             if entry.digest.algorithm is not digest:
                 raise ArchiveMismatch(
-                    f"An import of {uri} was begun with --digest {entry.digest.algorithm}, and has not ended.",
+                    f"An import of {uri} was started with --digest {entry.digest.algorithm} and has not finished.",
                     hint="Give the same --digest, or remove archive.json and catalog/ first.",
                 )
 
@@ -204,8 +204,8 @@ def check_unchanged(source: ConvertSource, begun: ArchiveState) -> None:
         if found != committed:
             topic = begun.topics[key[0]].name
             raise ArchiveMismatch(
-                f"The segments of topic {topic!r} partition {key[1]} in {source.storage.uri} have changed since an "
-                "import was begun that did not come to its end.",
+                f"The segments of topic {topic!r} partition {key[1]} in {source.storage.uri} have changed since "
+                "an import that did not finish.",
                 hint=_AGAIN,
             )
 

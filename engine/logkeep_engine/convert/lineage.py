@@ -68,7 +68,7 @@ def check_same_logs(source: ConvertSource, target: ArchiveState) -> None:
             if accounted and accounted[-1][1] > offset and known <= epoch:
                 raise ArchiveMismatch(
                     f"The log of topic {source.topic_names[key[0]]!r} partition {key[1]} was cut off in the cluster at "
-                    f"offset {offset}. What was converted before goes up to offset {accounted[-1][1]} of the earlier "
+                    f"offset {offset}. What was converted before reaches offset {accounted[-1][1]} of the earlier "
                     "log, and the source holds the newest one.",
                     hint="Convert into a new folder.",
                 )

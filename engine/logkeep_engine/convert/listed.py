@@ -67,4 +67,4 @@ def _note(index: FoundFile, behind: Sequence[RecordsName]) -> list[str]:
     if not behind:
         return []
     more = f" and {len(behind) - 1} more" if len(behind) > 1 else ""
-    return [f"{index.path} names {behind[0]}{more}, after all segments that are there: records of it are not imported"]
+    return [f"{index.path} names {behind[0]}{more}, after all segments that are there: its records are not imported"]

@@ -258,7 +258,7 @@ def _gone(source: ConvertSource, plan: ConvertPlan, key: Partition, start: int, 
         why = f"Its log was cut off in the cluster at offset {cut_off}, or retention has removed them"
     return ArchiveMismatch(
         f"The source no longer holds offsets {start} to {end - 1} of topic {name!r} partition {key[1]}, "
-        f"which run {plan.run_id} was begun to convert.",
+        f"which run {plan.run_id} was started to convert.",
         hint=f"{why}: convert with a new --run-id into a new folder.",
     )
 

@@ -260,8 +260,8 @@ class _ConvertRun(ArchivingRun):
         if dict(plan.options) != self._options.text():
             changed = sorted(key for key, value in self._options.text().items() if plan.options.get(key) != value)
             raise ArchiveMismatch(
-                f"Run {self._run_id} was begun with other options: {', '.join(changed)}.",
-                hint="Give the options it was begun with, or start a run with another --run-id.",
+                f"Run {self._run_id} was started with other options: {', '.join(changed)}.",
+                hint="Give the options it was started with, or start a run with another --run-id.",
             )
         check_covers(source, plan)
         check_additions(source, stored_plans(self._target, state), state, plan.chunks)

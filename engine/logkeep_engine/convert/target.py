@@ -22,8 +22,8 @@ def check_apart(source: ConvertSource, target: Storage) -> None:
     here, there = f"{source.storage.uri}/", f"{target.uri}/"
     if here.startswith(there) or there.startswith(here):
         raise ArchiveMismatch(
-            f"{target.uri} and the source at {source.storage.uri} are the same folder, or one lies in the other.",
-            hint="Name a new folder for what is made.",
+            f"{target.uri} and the source at {source.storage.uri} are the same folder, or one is inside the other.",
+            hint="Name a new folder for the target.",
         )
 
 
@@ -46,14 +46,14 @@ def find_target(source: ConvertSource, target: Storage, format_name: FormatName)
         )
     if info.segments is not format_name or info.cluster_id != source.cluster_id or info.imported != source.imported:
         raise ArchiveMismatch(
-            f"{target.uri} is an archive of format {info.segments} of Kafka cluster {info.cluster_id}, and not what "
-            f"is to be made: format {format_name}, cluster {source.cluster_id}.",
+            f"{target.uri} is an archive of format {info.segments} of Kafka cluster {info.cluster_id}, not of what "
+            f"is to be written: format {format_name}, cluster {source.cluster_id}.",
             hint="Name a new folder for the target.",
         )
     made = _other_origin(source, archive)
     if made:
         raise ArchiveMismatch(
-            f"The archive at {target.uri} was written by {made}: only what was made from the same source can "
+            f"The archive at {target.uri} was written by {made}: only an archive made from the same source can "
             "be added to.",
             hint="Name a new folder for the target.",
         )

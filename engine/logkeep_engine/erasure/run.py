@@ -143,14 +143,14 @@ class _ErasureRun(ArchivingRun):
             raise ArchiveDamaged(
                 f"{so_many(len(left), 'segment')} cannot be copied out of packs that hold records of the keys, so "
                 f"these packs are still there: {left[0]}",
-                hint="Bring these objects back from a copy, and erase again: what could be erased is.",
+                hint="Restore these objects from a copy, and erase again: everything else has been erased.",
                 faults=left,
             )
         if faults:
             raise ArchiveDamaged(
                 f"{so_many(len(faults), 'segment')} of topic {self._asked.topic!r} cannot be read to the end, so "
                 f"it is unknown whether the keys are in there: {faults[0]}",
-                hint="Bring these objects back from a copy, and erase again: what could be erased is.",
+                hint="Restore these objects from a copy, and erase again: everything else has been erased.",
                 faults=faults,
             )
         self._delete_unseen(writer, topic_ids)
@@ -241,10 +241,11 @@ class _ErasureRun(ArchivingRun):
             if time.monotonic() > deadline:
                 readers = ", ".join(purged.readers)
                 raise ArchiveBusy(
-                    f"The archive at {self._storage.uri} does not name the records of the keys any more. But run "
-                    f"{readers} still reads {so_many(purged.waiting, 'segment')} that had them: the objects are there.",
+                    f"The archive at {self._storage.uri} no longer names the records of the keys. But run "
+                    f"{readers} still reads {so_many(purged.waiting, 'segment')} that had them: the objects still "
+                    "exist.",
                     hint="Erase the same keys again when these runs have ended: the erasure continues. A run that "
-                    "was killed counts as gone an hour after its last sign of life.",
+                    "was killed counts as ended an hour after its last sign of life.",
                 )
             time.sleep(POLL_SECONDS)
 
@@ -259,7 +260,7 @@ class _ErasureRun(ArchivingRun):
         except StorageRefused as error:
             known = so_many(len(left), "older version") if left else "older versions"
             raise StorageRefused(
-                f"The archive at {self._storage.uri} does not name the records of the keys any more. But there may be "
+                f"The archive at {self._storage.uri} no longer names the records of the keys. But there may be "
                 f"{known} of its objects that have them: {error.message}",
                 hint=f"{error.hint} Then erase the same keys again: the erasure continues.",
             ) from error
@@ -270,7 +271,7 @@ class _ErasureRun(ArchivingRun):
     def _require_unlocked(self, locked: Sequence[LockedObject]) -> None:
         if locked:
             raise StorageRefused(
-                f"The archive at {self._storage.uri} does not name the records of the keys any more. But the store "
+                f"The archive at {self._storage.uri} no longer names the records of the keys. But the store "
                 f"keeps {so_many(len(locked), 'object')} locked that had them: first {locked[0]}.",
                 hint="Erase the same keys again when their retention or legal hold has ended: the erasure continues.",
             )
@@ -328,7 +329,7 @@ def topic_ids_of(archive: Archive, state: ArchiveState, topic: str) -> tuple[str
     if not found:
         raise NoTopicMatches(
             f"The archive at {archive.storage.uri} has no topic {topic!r}.",
-            hint="logkeep inspect lists its topics; the name is taken as it is, not as a pattern.",
+            hint="logkeep inspect lists its topics; the name is taken literally, not as a pattern.",
         )
     return found
 
@@ -340,7 +341,7 @@ def refuse(archive: Archive, state: ArchiveState, topic_ids: tuple[str, ...]) ->
         raise ArchiveDamaged(
             f"The catalog at {archive.storage.uri} has lost its last commits ({lost[0]}): objects that they named may "
             "hold records of the keys, and be the only copy of others.",
-            hint="Put the lost commits back, or delete the witnesses that logkeep verify names, then erase again.",
+            hint="Restore the lost commits, or delete the witnesses that logkeep verify names, then erase again.",
         )
     for topic_id in topic_ids:
         if (hold := hold_on(state, topic_id, removed=True)) is not None:

@@ -136,7 +136,7 @@ def _check_names(names: list[str]) -> None:
         if name not in _FIELDS:
             raise CorruptSegment(
                 f"Its Avro schema has the field {name}, which this version does not know.",
-                hint="If a newer Logkeep wrote it, read it with that one.",
+                hint="If a newer Logkeep wrote it, read it with that version.",
             )
     expected = _FIELDS if len(names) > _PUBLISHED_FIELDS else _FIELDS[:_PUBLISHED_FIELDS]
     for name in expected:
@@ -152,7 +152,7 @@ def _check_symbols(name: str, kind: object) -> None:
             if symbol not in TIMESTAMP_TYPES:
                 raise CorruptSegment(
                     f"Its Avro schema has the timestamp type {symbol}, which this version does not know.",
-                    hint="If a newer Logkeep wrote it, read it with that one.",
+                    hint="If a newer Logkeep wrote it, read it with that version.",
                 )
 
 

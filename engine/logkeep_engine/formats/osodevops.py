@@ -185,7 +185,7 @@ def _json(data: bytes) -> dict[str, Any]:
     try:
         document = loads(data)
     except ValueError as error:
-        raise CorruptSegment(f"it is not whole JSON ({len(data)} bytes)") from error
+        raise CorruptSegment(f"it is not complete JSON ({len(data)} bytes)") from error
     if not isinstance(document, dict):
         raise CorruptSegment("it is not a JSON object")
     return document
@@ -193,7 +193,7 @@ def _json(data: bytes) -> dict[str, Any]:
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError(f"{value!r} is not a text")
+        raise ValueError(f"{value!r} is not text")
     return value
 
 
@@ -295,7 +295,7 @@ class _Body(io.RawIOBase):
     def check(self) -> None:
         """After the end. Raises CorruptSegment."""
         if len(self._rest) != FOOTER_SIZE:
-            raise CorruptSegment("it is cut short: there is no footer")
+            raise CorruptSegment("it is cut short: the footer is missing")
         crc, magic = _FOOTER.unpack(self._rest)
         if magic != _MAGIC_END:
             raise CorruptSegment(f"it is cut short or altered: it ends with {bytes(magic)!r}, not with BKAE")

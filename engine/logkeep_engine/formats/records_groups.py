@@ -32,7 +32,7 @@ def read_consumer_offsets(data: bytes) -> dict[str, int]:
     except (ValueError, RecursionError) as problem:
         raise CorruptSegment(
             f"The consumer offsets are not a JSON object of group and offset: {problem}.",
-            hint="Write the file again from a copy, or delete it and continue without these groups.",
+            hint="Restore the file from a copy, or delete it and continue without these groups.",
         ) from None
     if not isinstance(found, dict):
         raise CorruptSegment(f"The consumer offsets are a JSON {type(found).__name__}, not an object.")

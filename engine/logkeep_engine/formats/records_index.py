@@ -22,7 +22,7 @@ ENTRY_BYTES = 24
 
 _FIRST_POSITION = len(MAGIC)
 _SMALLEST = 24  # bytes of a record
-_REBUILD = "Make the index again from the segment."
+_REBUILD = "Rebuild the index from the segment."
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def check_index(data: bytes | None, expected: bytes) -> IndexCheck:
     """Compare an index (None: there is none) with the one made from the segment, which is right."""
     whole = len(expected) // ENTRY_BYTES
     if data is None:
-        return IndexCheck(IndexState.MISSING, 0, "There is no index.")
+        return IndexCheck(IndexState.MISSING, 0, "The index is missing.")
     if data == expected:
         return IndexCheck(IndexState.GOOD, whole)
     try:
@@ -175,7 +175,7 @@ def _first_damage(index: SegmentIndex) -> str:
                 f"{end}, where the record before it ends."
             )
         last, end = offset, position + length
-    return "The index is not what any writer makes."
+    return "No writer makes such an index."
 
 
 def _common_entries(one: bytes, other: bytes) -> int:

@@ -33,7 +33,7 @@ _FOLDER = re.compile(r"generation=[1-9][0-9]*", re.ASCII)
 _LENGTH = struct.Struct(">i")
 _OFFSET = struct.Struct(">q")
 _start_offset = attrgetter("start_offset")
-_REBUILD = "Make the partition's index again from the names of its segments."
+_REBUILD = "Rebuild the partition's index from the names of its segments."
 
 
 class FileKind(StrEnum):
@@ -204,7 +204,7 @@ def magic_problem(data: bytes | memoryview, what: str) -> tuple[str, str] | None
         )
     return (
         f"The {what} begins with 0x{version:02x} instead of 0x01.",
-        "It is damaged, or no file of the Records format.",
+        "It is damaged, or not a file of the Records format.",
     )
 
 

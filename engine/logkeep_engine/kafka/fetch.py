@@ -170,7 +170,7 @@ class Fetcher:
         if code == Code.CORRUPT_MESSAGE:
             raise CorruptBatch(
                 f"Topic {topic!r} partition {partition}: {broker} cannot read its own log at offset {offset}.",
-                hint="Its disk holds damaged batches; move the leadership to a replica that is whole.",
+                hint="Its disk holds damaged batches; move the leadership to an intact replica.",
             )
         if code != Code.NONE:
             raise refused(code, topic, partition, "fetch", broker)

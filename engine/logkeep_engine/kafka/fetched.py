@@ -86,7 +86,7 @@ def _walk(data: memoryview, topic: str, partition: int) -> list[tuple[int, int]]
         if length < _LEAST_LENGTH:
             raise CorruptBatch(
                 f"Topic {topic!r} partition {partition}: the batch at offset {offset} says it is {length} bytes long.",
-                hint="The leader's log is damaged; move the leadership to a replica that is whole.",
+                hint="The leader's log is damaged; move the leadership to an intact replica.",
             )
         if at + LOG_OVERHEAD + length > size:
             break
@@ -106,6 +106,6 @@ def next_offset(data: memoryview, topic: str, partition: int, asked: int) -> int
     if not batches or batches[-1][1] <= asked:
         raise CorruptBatch(
             f"Topic {topic!r} partition {partition}: the {len(data)} bytes at offset {asked} hold no whole batch.",
-            hint="The leader's log is damaged; move the leadership to a replica that is whole.",
+            hint="The leader's log is damaged; move the leadership to an intact replica.",
         )
     return batches[-1][1]

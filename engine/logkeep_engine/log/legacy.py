@@ -35,7 +35,7 @@ _NO_TIMESTAMP = -1
 
 
 _HINT = (
-    "A compressed message of magic 0 or 1 is unpacked in every format: only what is in it says which offsets it has. "
+    "A compressed message of magic 0 or 1 is unpacked in every format: only its contents show which offsets it has. "
     "Give tasks more memory with LOGKEEP_TASK_MEMORY (256Mi unless it is set; one message may unpack to a twelfth of "
     "it), or leave the topic out."
 )

@@ -308,5 +308,5 @@ def _check_whole(data: bytes, entry_size: int, what: str) -> None:
     if len(data) % entry_size:
         raise CorruptIndex(
             f"The {what} has {len(data)} bytes, not a multiple of {entry_size}.",
-            hint="It can be made again from the log.",
+            hint="It can be rebuilt from the log.",
         )

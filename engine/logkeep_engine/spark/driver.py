@@ -48,7 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one request to its end and return the process's exit code."""
     parser = argparse.ArgumentParser(prog="logkeep-driver", description="Run one backup or restore.")
     parser.add_argument("--request", required=True, type=Path, help="the run request, a JSON file")
-    parser.add_argument(ARGUMENT_HASH, help="SHA-256 of all files of the request's folder: no other is run")
+    parser.add_argument(
+        ARGUMENT_HASH, help="SHA-256 of all files of the request's folder: any other request is refused"
+    )
     parser.add_argument(ARGUMENT_RUN, default="", help="the run's id, for the result of a request that is refused")
     parser.add_argument(
         "--master", help="local, local[N] or local[*]; by default Kubernetes, from inside the driver's pod"

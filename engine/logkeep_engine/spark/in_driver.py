@@ -63,7 +63,7 @@ class InDriver:
 def _max_failures(conf: Mapping[str, str]) -> int:
     text = conf.get(TASK_MAX_FAILURES, str(MAX_FAILURES)).strip()
     if not text.isdecimal() or int(text) < 1:
-        raise SpecError(f"{TASK_MAX_FAILURES}: {text!r} is not a number from 1 on.", hint="Correct spec.spark.conf.")
+        raise SpecError(f"{TASK_MAX_FAILURES}: {text!r} is not a number of 1 or more.", hint="Correct spec.spark.conf.")
     return int(text)
 
 

@@ -98,7 +98,7 @@ class JobSession:
             self._begin(self._placement)
         if self._waits and not self._executor_came(self._current()):
             if not driver_can(self._spark):
-                log.warning("no executor has started: the driver ends, so others have its room, and starts again")
+                log.warning("no executor has started: the driver ends to make room for others, and starts again")
                 raise KeyboardInterrupt
             log.warning(
                 "no executor has started within %.0f s: the driver does the work itself, with %d tasks at once",

@@ -55,11 +55,11 @@ def find_java(environ: Mapping[str, str]) -> Path:
     if home:
         java = Path(home) / "bin" / "java"
         if not os.access(java, os.X_OK):
-            raise _no_java(f"JAVA_HOME is {home}, where there is no bin/java")
+            raise _no_java(f"JAVA_HOME is {home}, which has no bin/java")
         return java
     found = shutil.which("java", path=environ.get("PATH"))
     if found is None:
-        raise _no_java("there is no java on PATH, and JAVA_HOME is not set")
+        raise _no_java("java is not on PATH, and JAVA_HOME is not set")
     return Path(found)
 
 

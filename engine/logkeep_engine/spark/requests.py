@@ -35,8 +35,8 @@ def read_request(path: Path, wanted_hash: str | None, stack: contextlib.ExitStac
             raise RequestReplaced(
                 f"The run request in {path.parent} is not the one that this Job was made for: its SHA-256 is {found}, "
                 f"and the Job says {wanted_hash}.",
-                hint="Somebody has put another ConfigMap in its place. Find out who, and delete the Job: the operator "
-                "makes both again.",
+                hint="Another ConfigMap has taken its place. Find out who created it, and delete the Job: the operator "
+                "creates both again.",
             )
         request = RunRequest.from_json(files[path.name])
         return _with_template(request, files, stack)

@@ -350,7 +350,7 @@ def _number(option: str, given: Mapping[str, str]) -> int | None:
         return None
     text = given[option]
     if not re.fullmatch(r"\d{1,18}", text):
-        raise SpecError(f"Option {option}: {text!r} is not an offset.", hint="Write a number from 0 on.")
+        raise SpecError(f"Option {option}: {text!r} is not an offset.", hint="Write a number of 0 or more.")
     return int(text)
 
 
@@ -404,7 +404,7 @@ def _count(given: Mapping[str, str]) -> int | None:
         return None
     if not re.fullmatch(r"\d{1,9}", text) or int(text) < 1:
         raise SpecError(
-            f"Option minPartitions: {text!r} is not a number of partitions.", hint="Write a number from 1 on."
+            f"Option minPartitions: {text!r} is not a number of partitions.", hint="Write a number of 1 or more."
         )
     return int(text)
 

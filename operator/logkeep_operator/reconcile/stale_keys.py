@@ -31,7 +31,7 @@ def reconciles(status: Status, spec: KafkaBackupSpec | KafkaRestoreSpec, now: da
 
 
 def stale_keys_condition(facts: ReconcileFacts) -> Condition:
-    """The condition is True if keys are alive in the archive and gone in the cluster, False if all were compared and
+    """The condition is True if keys are alive in the archive and gone from the cluster, False if all were compared and
     none is."""
     message = cut(f"{facts.message}; report {facts.report}" if facts.report else facts.message)
     if facts.stale:

@@ -470,7 +470,10 @@ def test_what_the_lists_leave_out_is_indexed_by_the_markers(storage: Storage) ->
     found = transactions(storage, done(chunk))
     assert list(itertools.chain.from_iterable(found)) == [(1, 0, 20), (1, 22, 32)]
     assert [str(item) for item in chunk.disagreements] == [
-        f"the broker did not name the transaction of producer 1 with offsets {span} as aborted, its ABORT marker does"
+        (
+            f"the broker did not name the transaction of producer 1 with offsets {span} as aborted, but its ABORT "
+            "marker does"
+        )
         for span in ("0 to 20", "22 to 32")
     ]
 
@@ -480,7 +483,7 @@ def test_what_the_lists_name_and_a_marker_commits_is_not_indexed(storage: Storag
     absorb(chunk, batch(0, producer=1), marker(10, 1, COMMIT), batch(11), aborted=[(1, 0)])
     assert transactions(storage, done(chunk)) == [[]]
     assert [str(item) for item in chunk.disagreements] == [
-        "the broker named the transaction of producer 1 with offsets 0 to 10 as aborted, its COMMIT marker does not"
+        "the broker named the transaction of producer 1 with offsets 0 to 10 as aborted, but its COMMIT marker does not"
     ]
 
 

@@ -75,7 +75,7 @@ def test_leader_that_changes_between_two_questions_is_asked_from_the_beginning()
     assert compare_logs(lineage, leaders).found == {WHERE: LogStanding(10, 20)}
     assert [asked[WHERE] for asked in leaders.rounds] == [6, 1, 6, 1]
     restless = Leaders({WHERE: log((1, 20), (2, 50))}, epoch=lambda round_: 9 + round_)
-    assert compare_logs(lineage, restless).silent == {WHERE: "its leader changes all the time"}
+    assert compare_logs(lineage, restless).silent == {WHERE: "its leader keeps changing"}
 
 
 def test_log_without_epochs_has_no_leader_to_note_and_is_not_known() -> None:

@@ -136,10 +136,10 @@ def test_after_other_failures_they_wait_and_the_run_says_so(
     secret(tmp_path, "ticket-1", ALICE)
     wanted = asked(tmp_path, erasure("ticket-1"))
     (told,) = after(storage, wanted, error, outcome=outcome, tried_all=tried_all)
-    assert told.startswith("spec.erasures: ticket-1: not done, since the run has failed before. ")
+    assert told.startswith("spec.erasures: ticket-1: not done, since the run failed first. ")
     assert [item[2] for item in seen(storage)] == [ALICE, BOB, None]
     (told,) = wanted.after(error, None, tried_all=False)
-    assert "not done, since the run has failed before, unless the archive has them as done" in told
+    assert "not done, since the run failed first, unless the archive records them as done" in told
     run(storage, tmp_path, erasure("ticket-1"))
     assert after(storage, wanted, error, outcome=outcome, tried_all=tried_all) == (), "nothing waits"
 

@@ -22,7 +22,7 @@ from logkeep_engine.tasks import no_update
 from tests.runners import Job, Runner
 from tests.unit.archive.build import begin
 
-DAMAGE = CorruptBatch("The batch at offset 500 has a wrong CRC.", hint="What lies before it is archived.")
+DAMAGE = CorruptBatch("The batch at offset 500 has a wrong CRC.", hint="Everything before it is archived.")
 BELOW_THE_DAMAGE = Loss(LossKind.TOMBSTONE, "orders", 0, 2, 100)
 OTHER = Loss(LossKind.TOMBSTONE, "orders", 1, 7, 30)
 
@@ -74,8 +74,8 @@ def test_chunk_with_a_damaged_batch_is_left_out_and_fails_the_run(storage: Stora
     (failure,) = failures
     assert isinstance(failure, CorruptBatch)
     assert str(failure) == (
-        "The batch at offset 500 has a wrong CRC. It was not looked through for what the format cannot hold, so "
-        "nothing of its chunk was archived in this attempt. Move the leadership to a replica that is whole."
+        "The batch at offset 500 has a wrong CRC. It was not checked for what the format cannot hold, so "
+        "nothing of its chunk was archived in this attempt. Move the leadership to an intact replica."
     )
 
 

@@ -346,8 +346,8 @@ def test_recreated_topic_is_refused_where_both_would_have_one_folder() -> None:
     with pytest.raises(ArchiveMismatch) as caught:
         check_incarnations([topic("orders", letter="b")], state)
     assert caught.value.message == (
-        f"Topic 'orders' was deleted and created again: its id is {'b' * 22}, the archive holds records of id "
-        f"{'a' * 22}. In this format both would lie in one folder, and nothing was written."
+        f"Topic 'orders' was deleted and created again: its id is {'b' * 22}, but the archive holds records of id "
+        f"{'a' * 22}. In this format both would share one folder, so nothing was written."
     )
 
 

@@ -35,5 +35,5 @@ def test_only_topics_without_an_answer_are_told_when_the_answer_is_late(
     planner = BackupPlanner("run-1", parse_backup(SPEC), cast(Any, None), cast(Any, Slow(*known)), connection)
     found = planner._configs([TopicInfo(name, f"id-{name}", (), 1, False) for name in ("a", "b")])
     assert sorted(found) == sorted(known)
-    told = [f"topic {name!r} gives no answer: no broker reports its configuration" for name in silent]
+    told = [f"topic {name!r} does not answer: no broker reports its configuration" for name in silent]
     assert caplog.messages == told

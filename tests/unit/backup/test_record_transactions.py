@@ -159,8 +159,11 @@ def test_the_end_of_a_transaction_is_looked_up_behind_the_piece(storage: Storage
     assert offsets(storage, done) == [1]
     assert broker.asked, "behind the piece"
     assert sorted(map(str, done.disagreements)) == [
-        "the broker did not name the transaction of producer 7 with offsets 0 to 3 as aborted, its ABORT marker does",
-        "the broker named the transaction of producer 8 with offsets 1 to 2 as aborted, its COMMIT marker does not",
+        (
+            "the broker did not name the transaction of producer 7 with offsets 0 to 3 as aborted, but its ABORT "
+            "marker does"
+        ),
+        "the broker named the transaction of producer 8 with offsets 1 to 2 as aborted, but its COMMIT marker does not",
     ]
 
 

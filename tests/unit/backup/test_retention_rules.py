@@ -81,7 +81,7 @@ def test_topics_that_the_spec_does_not_choose_stay_and_are_told(tmp_path: Path) 
     assert done.removed.bytes == planned.bytes
     assert done.notes == (
         "retention leaves 1 topic of the archive alone that spec.topics does not choose: orders. With "
-        "spec.retention.topics: All its limits are theirs, too.",
+        "spec.retention.topics: All its limits apply to them, too.",
     )
     assert run_retention(archive, "all", retention_rules(spec("planes", retention={"topics": "All"})), RetentionHold())
     assert there(archive) == set()

@@ -78,4 +78,4 @@ def test_the_result_has_them_first_and_stays_bounded() -> None:
     )
     told = with_clear_text_warnings(result, spec).warnings
     assert (len(told), told[0][:21], told[1]) == (MAX_LIST, "spec.cluster.security", "w")
-    assert told[-1] == "and 2 more warnings, which the log of the driver has"
+    assert told[-1] == "and 2 more warnings, which the driver's log has"

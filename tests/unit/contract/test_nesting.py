@@ -24,7 +24,7 @@ def test_what_nests_too_deeply_is_a_mistake_and_no_crash(text: str) -> None:
     with pytest.raises(ValueError, match=r"it nests too deeply"):
         loads(text)
     for kind in (Progress, RunResult):
-        with pytest.raises(DocumentRefused, match="not whole JSON: it nests too deeply"):
+        with pytest.raises(DocumentRefused, match="not complete JSON: it nests too deeply"):
             kind.from_json(text)
 
 

@@ -70,7 +70,7 @@ def test_progress_and_result_survive_json() -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("{", "not whole JSON"),
+        ("{", "not complete JSON"),
         ("[]", "not a RunRequest: a list of 0"),
         ('{"format":2}', "RunRequest of format 2"),
         ('{"format":1,"x":1}', r"unknown keys \['x'\]"),

@@ -529,7 +529,7 @@ BAD_RESTORES = [
     (
         restore(topics={"partitions": [{"topic": "a", "partition": 1}] * 2}),
         "spec.topics",
-        "partitions: topic a partition 1 stands there twice",
+        "partitions: topic a partition 1 appears twice",
     ),
     (
         restore(topics={"partitions": [{"topic": "a", "partition": 1}, {"topic": "a", "partition": 0, "target": 1}]}),
@@ -630,7 +630,7 @@ BAD_RESTORES = [
     (
         restore(point={"offsets": [{"topic": "a", "partition": 0, "offset": 1}] * 2}),
         "spec.point",
-        "offsets: topic a partition 0 stands there twice",
+        "offsets: topic a partition 0 appears twice",
     ),
     (restore(point={"offsets": [{"topic": "a", "partition": 0}]}), "spec.point.offsets[0].offset", "required"),
     (restore(emit="KafkaTopics"), "spec", "emitOptions.strimziCluster must be set with emit"),

@@ -75,9 +75,9 @@ def test_what_another_version_wrote_is_refused(data: bytes, told: str) -> None:
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (b"", "it is not whole JSON"),
-        (text()[:-1], "it is not whole JSON"),
-        (b"\xff", "it is not whole JSON"),
+        (b"", "it is not complete JSON"),
+        (text()[:-1], "it is not complete JSON"),
+        (b"\xff", "it is not complete JSON"),
         (b"[" * 3900, "it nests too deeply"),
         (b"[]", "a list of 0, not an object"),
         (b"null", "None, not an object"),

@@ -122,7 +122,7 @@ def test_an_interrupted_conversion_goes_on_when_a_snapshot_stands_for_the_log(
 def test_what_the_snapshot_has_left_out_is_converted_with_what_has_overwritten_it(
     tmp_path: Path, target_format: str
 ) -> None:
-    """Offset 0 is overwritten behind what the run was begun to convert: the snapshot has the later record only."""
+    """Offset 0 is overwritten behind what the run was started to convert: the snapshot has the later record only."""
     source = Source(tmp_path, target_format)
     source.run()
     source.run()

@@ -375,7 +375,7 @@ class TestWhatIsTaken:
         done = convert(storage, target, name)
         assert done.result.outcome == "Succeeded", done.result.message
         assert done.result.warnings[-1:] == (
-            "no backup of this archive has succeeded yet: what has been archived so far is taken",
+            "no backup of this archive has succeeded yet: what has been archived so far is used",
         )
         assert [record[0] for record in contents(target)["orders", 0]] == [*range(9)]
         committed(storage, "run-2", 9, 12, marker(9, 7, commit=True), batch(10, 2), outcome=RunOutcome.SUCCEEDED)
@@ -392,7 +392,7 @@ class TestWhatIsTaken:
         assert [record[0] for record in contents(target)["orders", 0]] == [0, 1, 7, 8, 10, 11]
         told = (
             "topic 'orders' partition 0: the transaction of producer 7 with offsets 2 to 9 ends with an ABORT marker, "
-            "and the transaction index has it as committed: the marker holds"
+            "but the transaction index has it as committed: the marker holds"
         )
         assert (told in done.result.warnings) is (name != "Kafka")
 
@@ -599,7 +599,7 @@ class TestGoingOn:
             convert(source, target, "Records", runner=kill_before(0))
         done = convert(source, target, "Records", segment_bytes=1 << 20)
         assert done.result.exit_code == 2
-        assert "Run convert-1 was begun with other options: segmentBytes." in done.result.message
+        assert "Run convert-1 was started with other options: segmentBytes." in done.result.message
 
 
 class TestRefusals:
@@ -637,7 +637,7 @@ class TestRefusals:
     def test_source_and_target_in_one_another(self, source: LocalStorage, tmp_path: Path, place: str) -> None:
         done = convert(source, folder((tmp_path / place).resolve()), "Records")
         assert done.result.exit_code == 2
-        assert "are the same folder, or one lies in the other" in done.result.message
+        assert "are the same folder, or one is inside the other" in done.result.message
 
     def test_the_source_by_another_name(self, source: LocalStorage, tmp_path: Path) -> None:
         (tmp_path / "link").symlink_to(tmp_path / "source")

@@ -286,7 +286,7 @@ class TestInPlace:
             shutil.move(path_of(storage, "orders"), path_of(storage, "others"))
         message = refused(storage)
         assert "The segments of topic 'orders' partition 0" in message
-        assert "have changed since an import was begun that did not come to its end" in message
+        assert "have changed since an import that did not finish" in message
         assert "remove archive.json and catalog/ first" in message
         path_of(storage, "archive.json").unlink()
         shutil.rmtree(path_of(storage, "catalog"))
@@ -313,7 +313,7 @@ class TestInPlace:
             with pytest.raises(SystemExit):
                 adopt("import-1", records, HereRunner, Reporter("import-1"), digest=DigestAlgorithm.SHA256)
         monkeypatch.setattr("logkeep_engine.archive.catalog.writer.Timing", lambda: FAST)
-        assert "was begun with --digest Sha256, and has not ended" in refused(records)
+        assert "was started with --digest Sha256 and has not finished" in refused(records)
         adopted(records, run_id="import-2", digest=DigestAlgorithm.SHA256)
 
     def test_a_dry_run_writes_nothing(self, records: LocalStorage) -> None:
@@ -584,7 +584,7 @@ class TestRefusals:
 
     def test_an_index_without_its_segment(self, records: LocalStorage) -> None:
         path_of(records, f"{FIRST}_records").unlink()
-        assert f"{FIRST}_index is the index of a segment that is not there" in refused(records)
+        assert f"{FIRST}_index is the index of a missing segment" in refused(records)
 
     @pytest.mark.parametrize("topic", ["catalog", "runs", "archive.json"])
     def test_topics_named_as_folders_of_the_archive(self, records: LocalStorage, topic: str) -> None:
@@ -619,7 +619,7 @@ class TestRefusals:
     )
     def test_names_with_too_many_or_too_few_digits(self, records: LocalStorage, name: str) -> None:
         path_of(records, f"{FIRST}_records").rename(path_of(records, f"orders/{name}"))
-        assert f"orders/{name} looks like a segment and is not named or placed as one" in refused(records)
+        assert f"orders/{name} looks like a segment but is not named or placed as one" in refused(records)
 
     @pytest.mark.parametrize("name", ["other+0-1.data", "orders+1-1.data", "orders+0-.data", "orders+0-1x.data"])
     def test_names_of_avro_objects_that_do_not_fit(self, original: LocalStorage, tmp_path: Path, name: str) -> None:
@@ -645,14 +645,14 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("layout", "path", "message"),
         [
-            (Layout.AVRO, "topics/other/other+0-0.data", "as an object of the Avro format"),
-            (Layout.AVRO, "other/partition=0/other+0-0.data", "as an object of the Avro format"),
-            (Layout.AVRO, "topics/orders/partition=0/orders+0-50.avro", "as an object of the Avro format"),
-            (Layout.AVRO, "topics/orders/0/orders-0-50.avro", "as an object of the Avro format"),
-            (Layout.AVRO, "topics/orders/consumer_offsets_partition_000", "as a file of the Records format"),
-            (Layout.RECORDS, "orders/consumer_offsets_partition_000", "as a file of the Records format"),
-            (Layout.RECORDS_AT_ROOT, "deep/more/index_partition_000", "as a file of the Records format"),
-            (Layout.RECORDS_AT_ROOT, "topics/orders/orders+0-0.data", "as an object of the Avro format"),
+            (Layout.AVRO, "topics/other/other+0-0.data", "like an object of the Avro format"),
+            (Layout.AVRO, "other/partition=0/other+0-0.data", "like an object of the Avro format"),
+            (Layout.AVRO, "topics/orders/partition=0/orders+0-50.avro", "like an object of the Avro format"),
+            (Layout.AVRO, "topics/orders/0/orders-0-50.avro", "like an object of the Avro format"),
+            (Layout.AVRO, "topics/orders/consumer_offsets_partition_000", "like a file of the Records format"),
+            (Layout.RECORDS, "orders/consumer_offsets_partition_000", "like a file of the Records format"),
+            (Layout.RECORDS_AT_ROOT, "deep/more/index_partition_000", "like a file of the Records format"),
+            (Layout.RECORDS_AT_ROOT, "topics/orders/orders+0-0.data", "like an object of the Avro format"),
         ],
     )
     def test_data_that_lies_elsewhere(

@@ -133,7 +133,7 @@ class TestImportInPlace:
         self, tmp_path: Path, results: list[ConvertResult], name: str
     ) -> None:
         option = {"format_name": "--format"}.get(name, f"--{name.replace('_', '-')}")
-        with pytest.raises(SpecError, match=f"{option} has no effect: what is imported where it lies") as refused:
+        with pytest.raises(SpecError, match=f"{option} has no effect: an import in place") as refused:
             cli_import.import_(tmp_path.as_uri(), **{name: WITH_TARGET[name]})
         assert refused.value.hint == "Name DST to make another archive."
         assert results == []

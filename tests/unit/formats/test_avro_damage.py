@@ -298,7 +298,7 @@ def test_another_schema_is_refused_and_the_difference_named(schema: object, text
 
 
 def test_schema_of_a_newer_version_is_refused_by_the_name_of_what_is_new() -> None:
-    hint = "If a newer Logkeep wrote it, read it with that one."
+    hint = "If a newer Logkeep wrote it, read it with that version."
     newer = LOSSLESS | {"fields": [*LOSSLESS["fields"], {"name": "leaderEpoch", "type": "int"}]}
     assert complaint(container(schema=newer)) == (
         f"Its Avro schema has the field leaderEpoch, which this version does not know. {hint}"

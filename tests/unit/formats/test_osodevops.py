@@ -229,12 +229,12 @@ class TestManifest:
     @pytest.mark.parametrize(
         ("data", "message"),
         [
-            (b"{", r"it is not whole JSON \(1 bytes\)"),
+            (b"{", r"it is not complete JSON \(1 bytes\)"),
             (b"[]", "it is not a JSON object"),
             (b"{}", "it is not a manifest of a backup: key 'topics' is missing"),
             (manifest(start_offset=-1), "it is not a manifest of a backup: -1 is not a number from 0 on"),
             (manifest(end_offset="9"), "'9' is not a number"),
-            (manifest(key=""), "'' is not a text"),
+            (manifest(key=""), "'' is not text"),
         ],
     )
     def test_what_is_wrong_is_said(self, data: bytes, message: str) -> None:

@@ -251,7 +251,8 @@ def test_first_byte_that_is_no_version_is_refused() -> None:
         with pytest.raises(CorruptSegment) as caught:
             read(bytes([first]) + SEGMENT[1:])
         assert str(caught.value) == (
-            f"The segment begins with 0x{first:02x} instead of 0x01. It is damaged, or no file of the Records format."
+            f"The segment begins with 0x{first:02x} instead of 0x01. It is damaged, or not a file of the Records "
+            "format."
         )
 
 

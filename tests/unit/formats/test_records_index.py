@@ -58,7 +58,7 @@ def test_index_cut_inside_an_entry_is_refused() -> None:
         with pytest.raises(CorruptIndex) as caught:
             read_index(INDEX[:cut])
         assert str(caught.value) == (
-            f"The index is cut short: {rest} of 24 bytes of entry {whole}. Make the index again from the segment."
+            f"The index is cut short: {rest} of 24 bytes of entry {whole}. Rebuild the index from the segment."
         )
 
 
@@ -100,12 +100,12 @@ def test_other_version_of_the_index_is_refused_by_name() -> None:
 def test_entry_that_cannot_be_is_refused(entries: list[tuple[int, int, int]], message: str) -> None:
     with pytest.raises(CorruptIndex) as caught:
         read_index(b"\x01" + b"".join(struct.pack(">3q", *numbers) for numbers in entries))
-    assert str(caught.value) == f"{message} Make the index again from the segment."
+    assert str(caught.value) == f"{message} Rebuild the index from the segment."
 
 
 def test_check_tells_what_is_wrong_and_how_much_is_right() -> None:
     assert check_index(INDEX, INDEX) == IndexCheck(IndexState.GOOD, 6)
-    assert check_index(None, INDEX) == IndexCheck(IndexState.MISSING, 0, "There is no index.")
+    assert check_index(None, INDEX) == IndexCheck(IndexState.MISSING, 0, "The index is missing.")
     assert check_index(b"\x01", INDEX) == IndexCheck(IndexState.SHORT, 0, "The index has 0 of 6 entries.")
     assert check_index(INDEX[:73], INDEX) == IndexCheck(IndexState.SHORT, 3, "The index has 3 of 6 entries.")
     assert check_index(INDEX[:80], INDEX) == IndexCheck(

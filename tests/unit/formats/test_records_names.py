@@ -20,7 +20,7 @@ from tests.unit.formats.records_golden import golden, golden_folder
 
 PARTITION_INDEX = golden("index_partition_000")
 SEGMENTS = [RecordsName(0, 0), RecordsName(0, 10**10)]
-REBUILD = "Make the partition's index again from the names of its segments."
+REBUILD = "Rebuild the partition's index from the names of its segments."
 
 
 def test_numbers_are_padded_and_grow_beyond_their_width() -> None:

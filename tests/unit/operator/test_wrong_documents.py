@@ -85,7 +85,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "a partition's offset is null": {"partitionsShown": [partition(at=None), partition(at=None)]},
     "a partition's end is not a number": {"partitionsShown": [partition(end=NAN)]},
     "a topic without end": {"partitionsShown": [partition(topic="t" * 900_000)]},
-    "a topic that is not a text": {"partitionsShown": [partition(topic={"a": 1})]},
+    "a topic that is not text": {"partitionsShown": [partition(topic={"a": 1})]},
     "a topic that is half a character": {"partitionsShown": [partition(topic="\ud800")]},
     "unknown keys": {"more": 1},
     "another format": {"format": 2},

@@ -93,7 +93,10 @@ def test_options_are_known_in_any_case_as_spark_hands_them_over() -> None:
         ({"columns": "offset,offset"}, "Option columns: a column is named twice"),
         ({"maxPartitionBytes": "1 MB"}, "Option maxPartitionBytes: '1 MB' is not a size"),
         ({"maxPartitionBytes": "0"}, "Option maxPartitionBytes: '0' is not a size"),
-        ({"minPartitions": "0"}, "Option minPartitions: '0' is not a number of partitions. Write a number from 1 on"),
+        (
+            {"minPartitions": "0"},
+            "Option minPartitions: '0' is not a number of partitions. Write a number of 1 or more",
+        ),
         ({"minPartitions": "many"}, "Option minPartitions: 'many' is not a number of partitions"),
         (
             {"endpoint": "http://localhost:9000"},

@@ -19,12 +19,12 @@ from logkeep_engine.contract.anchor import NEW, Anchor
 from logkeep_engine.errors import ArchiveRolledBack
 
 _HINT = (
-    "Bring back what is lost or altered, from a copy or from older versions of the bucket's objects, or find out who "
-    "has changed the archive. "
+    "Restore what is lost or altered, from a copy or from older versions of the bucket's objects, or find out "
+    "who changed the archive. "
 )
 _HOW = (
     "To take the archive as it is, name what you have seen: a KafkaBackup with the annotation "
-    "logkeep.dev/take-over={0} (and logkeep.dev/run for a run at once; if that value is there already, it was used: "
+    "logkeep.dev/take-over={0} (and logkeep.dev/run to run at once; if that value is there already, it has been used: "
     "add a word, as '{0} again'), `logkeep backup` with --take-over {0}"
 )
 
@@ -94,7 +94,7 @@ def rolled_back(uri: str, anchor: Anchor, state: AtCommit, consent: str | None =
 def gone(uri: str, anchor: Anchor) -> ArchiveRolledBack:
     """The error for an archive that is gone."""
     return ArchiveRolledBack(
-        f"There is no archive at {uri} now, and it had commit {anchor.commit} (known: {anchor}).", hint=_hint(NEW)
+        f"There is no archive at {uri} now; it had commit {anchor.commit} (known: {anchor}).", hint=_hint(NEW)
     )
 
 

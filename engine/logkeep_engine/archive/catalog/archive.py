@@ -83,7 +83,7 @@ class Archive:
                 raise gone(storage.uri, claim.anchor) from error
             raise ArchiveMissing(
                 f"There is no archive at {storage.uri}: {names.ARCHIVE} does not exist.",
-                hint="Check the URI; the archive is made by the first backup.",
+                hint="Check the URI; the first backup creates the archive.",
             ) from error
         content, signature = split(data)
         archive = cls(storage, documents.load_info(content, f"{storage.uri}/{names.ARCHIVE}"), claim)
@@ -241,8 +241,8 @@ class Archive:
         hashes = [commit.sha256 for commit, _ in self.read_chain(range(number, state.commit + 1))]
         if hashes[-1] != state.sha256:
             raise ArchiveDamaged(
-                f"{self._commits.name_of(state.commit)} has the hash {hashes[-1]}, and the checkpoint before it is of "
-                f"a history in which it has {state.sha256}.",
+                f"{self._commits.name_of(state.commit)} has the hash {hashes[-1]}, but the checkpoint before it "
+                f"belongs to a history in which it has {state.sha256}.",
                 hint="`logkeep verify` compares all checkpoints with the commits.",
             )
         return hashes[0]
@@ -332,7 +332,7 @@ class Archive:
                 self._fold(state, since, listing, listing.last if last is None else last, check)
             except _OnAnother:
                 path = names.checkpoint_path(since.read_back, state.epoch)
-                log.warning("%s is left out: it is not of the commits that are there", path)
+                log.warning("%s is left out: it does not belong to the commits that are there", path)
                 continue
             return state, since
         raise AssertionError("the last beginning is without a checkpoint")
@@ -471,7 +471,7 @@ def _check_goes_on(archive: Archive, cluster_id: str, segments: FormatName, impo
     uri, info = archive.storage.uri, archive.info
     if info.imported and not imported:
         raise ArchiveMismatch(
-            f"The archive at {uri} was imported from what another tool wrote: no backup can continue in it.",
+            f"The archive at {uri} was imported from another tool's files: no backup can continue it.",
             hint="Use another storage.uri for the backup.",
         )
     if info.segments is not segments:
@@ -494,7 +494,7 @@ def _check_conditional_creates(archive: Archive) -> None:
     except ObjectExists:
         return
     raise StorageRefused(
-        f"{archive.storage.uri} replaces an object where it was asked to create one: "
+        f"{archive.storage.uri} overwrites an object that it was asked only to create: "
         "two runs could overwrite each other's commits.",
         hint="Use an object store with conditional writes (If-None-Match: *).",
     )

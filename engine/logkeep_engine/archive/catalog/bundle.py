@@ -168,4 +168,4 @@ def frames_in(stream: io.BufferedIOBase, bundle: Bundle, name: str) -> Iterator[
         hashed.update(frame)
         yield place, frame
     if stream.read(1) or hashed.hexdigest() != bundle.sha256:
-        raise documents.damaged(name, "its SHA-256 does not fit its content")
+        raise documents.damaged(name, "its SHA-256 does not match its content")

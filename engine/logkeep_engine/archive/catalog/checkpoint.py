@@ -257,7 +257,7 @@ def split(data: bytes, name: str) -> tuple[dict[str, Any], memoryview]:
     documents.know(head, _HEAD_KEYS, name)
     body = memoryview(data)[end + 1 :] if end >= 0 else memoryview(b"")
     if hashlib.sha256(body).hexdigest() != head.get("sha256"):
-        raise documents.damaged(name, "its SHA-256 does not fit its content")
+        raise documents.damaged(name, "its SHA-256 does not match its content")
     return head, body
 
 

@@ -148,7 +148,7 @@ def check_size(data: bytes, name: str) -> None:
     if len(data) > WHOLE_BYTES:
         raise ObjectTooLarge(
             f"{name} would have {len(data)} bytes; a commit has at most {WHOLE_BYTES}. It was not written.",
-            hint="Divide the topics and consumer groups among several KafkaBackups, each with an archive of its own.",
+            hint="Divide the topics and consumer groups among several KafkaBackups, each with its own archive.",
         )
 
 
@@ -169,7 +169,7 @@ def load_commit(data: bytes, name: str) -> Commit:
     hashed = hashlib.sha256(memoryview(data)[: end.start()])
     hashed.update(b"}")
     if hashed.hexdigest().encode() != end[1]:
-        raise damaged(name, "its SHA-256 does not fit its content")
+        raise damaged(name, "its SHA-256 does not match its content")
     try:
         kind = CommitKind(document["kind"])
     except (KeyError, ValueError) as error:

@@ -117,7 +117,7 @@ def parse(data: bytes, name: str) -> dict[str, Any]:
         document = loads(data)
     except ValueError as error:
         why = "" if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)) else f": {error}"
-        raise damaged(name, f"it is not whole JSON ({len(data)} bytes){why}") from error
+        raise damaged(name, f"it is not complete JSON ({len(data)} bytes){why}") from error
     if not isinstance(document, dict):
         raise damaged(name, "it is not a JSON object")
     found = document.get("format")
@@ -138,7 +138,7 @@ def unpacked(frame: memoryview, most: int) -> bytes:
     frame that cannot be of a catalog."""
     size = announced_zstd(frame)
     if size < 0:
-        raise ValueError(f"a frame of {len(frame)} bytes does not say to how many it unpacks")
+        raise ValueError(f"a frame of {len(frame)} bytes does not state its unpacked size")
     if size > min(most, max(_SMALL_FRAME, _MOST_TIMES * len(frame))):
         raise ValueError(f"a frame of {len(frame)} bytes says that it unpacks to {size}, which is too much")
     try:

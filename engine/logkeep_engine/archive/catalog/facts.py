@@ -446,8 +446,8 @@ class Commit:
 def why_not_on(commit: Commit, sha256: str) -> str:
     """Tell why a commit does not stand on the one before, which has another hash (""; there is none)."""
     return (
-        f"commit {commit.number} does not stand on the commit before it: it names {commit.previous or 'none'}, and "
-        f"that is {sha256 or 'none'}. One of both was altered, or is of another history"
+        f"commit {commit.number} does not follow the commit before it: it names {commit.previous or 'none'}, and "
+        f"that is {sha256 or 'none'}. One of the two was altered, or belongs to another history"
     )
 
 

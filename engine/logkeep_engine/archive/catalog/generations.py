@@ -150,7 +150,7 @@ def _why_not(state: KeepsGenerations, change: GenerationChange, known: Generatio
     if change.step is GenerationStep.BEGIN:
         if known.passive is not None:
             return f"{where}: generation {known.passive.number} is being read"
-        return None if change.number > known.last else f"{where}: there was one of this number"
+        return None if change.number > known.last else f"{where}: there was one with this number"
     if change.step is GenerationStep.DUE:
         return None if change.number == known.number else f"{where} is not the active one, which is {known.number}"
     passive = known.passive

@@ -43,9 +43,9 @@ def check_signs(archive: Archive, state: ArchiveState) -> None:
     would not take what it has written itself."""
     is_signed = state.signed_since != NO_COMMIT
     if archive.keys.own is None and (is_signed or archive.keys):
-        known = f"is signed since commit {state.signed_since}" if is_signed else "is to be signed"
+        known = f"has been signed since commit {state.signed_since}" if is_signed else "is to be signed"
         raise ArchiveUnsigned(
-            f"The archive at {archive.storage.uri} {known}, and this run has no key to sign with.",
+            f"The archive at {archive.storage.uri} {known}, but this run has no key to sign with.",
             hint=by_place(
                 "Name the Secret with the private key in spec.storage.signing.secretRef.",
                 f"Name a folder with it with --signing-dir or {ENV_SIGNING_DIR}.",
@@ -101,14 +101,14 @@ def _owned(archive: Archive, state: ArchiveState | None) -> ArchiveOwned:
     if claim.consent is not None and now is not None:
         stale = f" The consent {claim.consent} does not name its newest commit, {now}."
     elif claim.acts_for is not None and owner is not None:
-        stale = f" --owner says {claim.acts_for!r}, and its owner is {owner.label!r}."
+        stale = f" --owner says {claim.acts_for!r}, but its owner is {owner.label!r}."
     how = f"Use another storage.uri, or act once for its owner with --owner {owner.label if owner else ''}."
     if claim.owner is not None and now is not None:
         how = (
             "Use another storage.uri. To hand the archive on, stop its owner first; then give the KafkaBackup the "
-            f"annotation logkeep.dev/take-over={now} (and logkeep.dev/run for a run at once), or `logkeep backup` "
+            f"annotation logkeep.dev/take-over={now} (and logkeep.dev/run to run at once), or `logkeep backup` "
             f"--take-over {now}."
         )
     elif state is None:
-        how = "It was handed on while this run began. `logkeep inspect` shows its owner."
+        how = "It was handed over while this run was starting. `logkeep inspect` shows its owner."
     return ArchiveOwned(f"The archive at {uri} belongs to {owner or 'nobody'}{who}.{stale}", hint=how)

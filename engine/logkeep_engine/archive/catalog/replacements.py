@@ -151,7 +151,7 @@ def put_in_place(
         if item.by != NOTHING_LEFT:
             left.add(by)
     if replaced and len(left) < len(segments):
-        raise ValueError(f"{len(segments) - len(left)} of {len(segments)} segments take the place of none")
+        raise ValueError(f"{len(segments) - len(left)} of {len(segments)} segments replace nothing")
     records = size = erased = 0
     keys: set[Partition] = set()
     for (key, line, snapshot), items in places.items():
@@ -196,7 +196,7 @@ class _Rows:
         if len(gone) > 1:
             are_neighbours = all(one[1] == other[0] for one, other in pairwise(spans))
             if not are_neighbours or (*offsets_of(row), *sums_of(row)) != (spans[0][0], spans[-1][1], *sums):
-                raise ValueError(f"segment {spans[0][0]} of {self._key} has not all of what it replaces")
+                raise ValueError(f"segment {spans[0][0]} of {self._key} lacks a part of what it replaces")
         elif row and (without(*offsets_of(row), spans) or sums_of(row)[0] > sums[0]):
             raise ValueError(f"segment {spans[0][0]} of {self._key} has more than what it replaces")
         return gone

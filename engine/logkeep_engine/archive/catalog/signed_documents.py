@@ -87,7 +87,7 @@ class SigningStorage(Storage):
     """A storage with signed documents on top of one that knows nothing of signatures. Pickled, it comes back with the
     keys of the other process.
 
-    `before_signing`: nothing in the archive is signed yet, and its owner is about to, so documents are read as they
+    `before_signing`: nothing in the archive is signed yet, but its owner is about to, so documents are read as they
     are."""
 
     def __init__(self, under: Storage, keys: SigningKeys, archive_id: str) -> None:
@@ -309,7 +309,7 @@ class _Ending:
         self._hashed.update(self._held)
         body, brace, end = self._held.rpartition(b"}")
         if not brace or end not in (b"", b"\n"):
-            raise ValueError(f"a document ends in {self._held!r}, and not as an object of JSON does")
+            raise ValueError(f"a document ends in {self._held!r}, not as a JSON object does")
         self._write(body + self._keys(self._hashed.hexdigest()) + brace + end)
 
 

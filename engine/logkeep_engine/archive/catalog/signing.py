@@ -36,7 +36,7 @@ _MOST_BYTES = 1 << 20
 _BLOCK = re.compile(r"-----BEGIN ([A-Z ]+)-----.*?-----END \1-----", re.DOTALL)
 _HOW = (
     f"The folder of --signing-dir or {ENV_SIGNING_DIR}, in Kubernetes the Secret of storage.signing.secretRef, has a "
-    f"private key in {FILE_PRIVATE_KEY!r} for whoever writes, and the keys to trust in {FILE_PUBLIC_KEYS!r}: Ed25519, "
+    f"private key in {FILE_PRIVATE_KEY!r} to sign with, and the trusted keys in {FILE_PUBLIC_KEYS!r}: Ed25519, "
     "in PEM or base64."
 )
 
@@ -87,7 +87,7 @@ class SigningKeys:
         try:
             key.verify(base64.b64decode(signature, validate=True), text)
         except (InvalidSignature, ValueError):
-            raise unsigned(f"{name}: key {signer} has not signed it so") from None
+            raise unsigned(f"{name}: key {signer} did not make this signature") from None
         return True
 
 
@@ -102,9 +102,9 @@ def unsigned(what: str) -> ArchiveUnsigned:
     """The error for what no trusted key has signed."""
     return ArchiveUnsigned(
         f"{what}.",
-        hint="Find out who writes the bucket, and bring back what is altered from a copy. If another key has signed "
-        f"it that you trust, add it to {FILE_PUBLIC_KEYS!r} of {_where_keys_are()}. An archive of which nothing is "
-        "signed is signed by its next backup, if that knows its newest commit: by "
+        hint="Find out who writes to the bucket, and restore what was altered from a copy. If it was signed by another "
+        f"key that you trust, add that key to {FILE_PUBLIC_KEYS!r} of {_where_keys_are()}. The next backup signs an "
+        "archive without signatures if it knows the newest commit: from "
         + by_place("status.archive.anchor or the annotation logkeep.dev/take-over.", "--expect-commit or --take-over."),
     )
 
@@ -114,9 +114,9 @@ def unsigned_document(name: str, signer: str) -> ArchiveUnsigned:
     by = f"key {signer}, which is not trusted, is named as its signer" if signer else "it has no signature"
     return ArchiveUnsigned(
         f"{name}: {by}.",
-        hint="Find out who writes to that place, and bring the object back from a copy. If it is from before the "
-        "signing began, or of a run that had no key, delete it, or begin the run under another id. If another key has "
-        f"signed it that you trust, add it to {FILE_PUBLIC_KEYS!r} of {_where_keys_are()}.",
+        hint="Find out who writes there, and restore the object from a copy. If it was written before signing began, "
+        "or by a run without a key, delete it, or start the run under another id. If it was signed by another "
+        f"key that you trust, add that key to {FILE_PUBLIC_KEYS!r} of {_where_keys_are()}.",
     )
 
 
@@ -164,7 +164,7 @@ def _parsed(folder: str, name: str, text: str, parse: Callable[[str], _Key]) -> 
     except (ValueError, TypeError, UnsupportedAlgorithm):
         keys = []
     if not keys:
-        raise _wrong(folder, name, "it holds something else than keys of Ed25519")
+        raise _wrong(folder, name, "it holds something other than Ed25519 keys")
     return keys
 
 

@@ -216,7 +216,7 @@ class ArchiveState(KeepsGenerations):
         if commit.previous != self.sha256:
             raise ValueError(why_not_on(commit, self.sha256))
         if self.signed_since >= 0 and not commit.signer:
-            raise ValueError(f"commit {commit.number} is not signed, and all are from commit {self.signed_since} on")
+            raise ValueError(f"commit {commit.number} is not signed, but all are from commit {self.signed_since} on")
         if commit.kind is CommitKind.BEGIN:
             self._begin(commit)
             self._passed(commit)
@@ -298,7 +298,7 @@ class ArchiveState(KeepsGenerations):
             raise ValueError(f"commit {commit.number} begins at epoch {commit.epoch}, which is not above {self.epoch}")
         self.epoch = commit.epoch
         for run_id in commit.taken_over:
-            message = f"run {commit.run_id} went on at epoch {commit.epoch}"
+            message = f"run {commit.run_id} continued at epoch {commit.epoch}"
             self.runs[run_id] = self.runs[run_id].ended(RunOutcome.TAKEN_OVER, commit.time, message)
         earlier = self.runs.get(commit.run_id)
         new = RunEntry(commit.run_id, commit.epoch, commit.run_kind, commit.time)

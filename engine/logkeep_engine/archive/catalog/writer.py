@@ -143,7 +143,7 @@ def _watch(archive: Archive, run: RunEntry, timing: Timing) -> None:
     """Watch a run: return if it shows no life, raise ArchiveBusy if it does."""
     path = names.run_file(run.run_id, HEARTBEAT)
     first = archive.read_or_none(path)
-    log.warning("run %s was begun and never ended; watching for %s s whether it is alive", run.run_id, timing.watch)
+    log.warning("run %s started and never ended; watching for %s s whether it is alive", run.run_id, timing.watch)
     if watch(lambda: archive.read_or_none(path), first, timing.watch, timing.poll) != first:
         raise ArchiveBusy(
             f"The archive at {archive.storage.uri} is being written by run {run.run_id}, begun {iso(run.begin_time)}.",

@@ -128,7 +128,7 @@ def _checkpoints_ahead(archive: Archive, paths: Iterable[int], last: int) -> Ite
     for number in paths:
         if number > last:
             name = f"{archive.storage.uri}/{names.CATALOG}"
-            what = f"a checkpoint holds commits up to {number}, the last commit there is {last}: later ones are lost"
+            what = f"a checkpoint holds commits up to {number}, but the last commit is {last}: later ones are lost"
             yield Damage(name, "", -1, None, what)
 
 

@@ -29,14 +29,14 @@ def checked_now(writer: Writer) -> int:
     now = time.time_ns() // 1_000_000
     if store < before - MAX_SKEW or store > now + MAX_SKEW:
         raise ClockDoubtful(
-            f"The driver's clock says {moment(now)}, that of the store {moment(store)}.",
+            f"The driver's clock says {moment(now)}, the store's clock says {moment(store)}.",
             hint="Set the clock of the driver's node, or of the store.",
         )
     own = writer.state.runs[writer.run_id]
     earlier = [run.end_time or run.begin_time for run in writer.state.runs.values() if run.run_id != own.run_id]
     if earlier and now - max(earlier) > _longest_pause(earlier):
         raise ClockDoubtful(
-            f"The driver's clock says {moment(now)}, the run before this one was at {moment(max(earlier))}.",
+            f"The driver's clock says {moment(now)}, but the previous run was at {moment(max(earlier))}.",
             hint="If the clock is right, the next run removes what is too old.",
         )
     return min(now, store)

@@ -73,7 +73,7 @@ def reading(storage: Storage, run_id: str, commit: int) -> Iterator[None]:
     try:
         note.knows(commit)
     except LogkeepError as error:
-        log.warning("without a lease only the grace of retention keeps what this run reads: %s", error)
+        log.warning("without a lease, only the grace period of retention protects what this run reads: %s", error)
         yield
         return
     try:

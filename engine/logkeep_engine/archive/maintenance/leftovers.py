@@ -71,7 +71,7 @@ def remove_leftovers(writer: Writer, keys: Iterable[Partition]) -> int:
         return 0
     if lost := writer.archive.lost_tails(state, thorough=True):
         # Names have no epoch in these formats: what no commit names may be what lost commits named.
-        log.warning("objects that no commit names are left, for commits are lost: %s", lost[0])
+        log.warning("objects that no commit names are kept, because commits are lost: %s", lost[0])
         return 0
     found = sorted(_leftovers(storage, state, layout, set(keys)))
     if found and writer.archive.goes_on_behind(state.commit):

@@ -81,7 +81,7 @@ class RetentionRules:
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         return [
             f"retention leaves {so_many(len(names), 'topic')} of the archive alone that spec.topics does not choose: "
-            f"{', '.join(names[:_SHOWN])}{more}. With spec.retention.topics: All its limits are theirs, too."
+            f"{', '.join(names[:_SHOWN])}{more}. With spec.retention.topics: All its limits apply to them, too."
         ]
 
 
@@ -109,7 +109,7 @@ def retain(writer: Writer, rules: RetentionRules) -> RetentionDone:
     try:
         purged = purge(writer, rules.grace)
     except ClockDoubtful as error:
-        notes.append(f"objects of what was removed are not deleted yet: {error.message}")
+        notes.append(f"objects of what was removed are not yet deleted: {error.message}")
     except ArchiveFenced:
         raise
     except LogkeepError as error:
@@ -129,7 +129,7 @@ def _by_the_clock(writer: Writer, limits: RetentionLimits) -> tuple[RetentionLim
         log.warning("%s", error)
         # Without limits of their own, points would be all that keeps something of topics that are only compacted.
         most = limits.max_bytes if limits.max_bytes is not None else _EVERYTHING
-        return replace(limits, max_age=None, max_bytes=most), now, [f"nothing was removed for its age: {error.message}"]
+        return replace(limits, max_age=None, max_bytes=most), now, [f"nothing was removed by age: {error.message}"]
 
 
 _EVERYTHING = 1 << 63
@@ -161,11 +161,11 @@ def empty_holds(state: ArchiveState, coming: Iterable[str] = ()) -> list[str]:
     held = [hold.name for hold in state.retention_holds if hold.kind is HoldKind.RUN]
     there = {run.run_id for run in (*state.successes(), *state.running)}
     return [
-        f"the hold on run {name} keeps nothing: the archive has no backup of this id that succeeded"
+        f"the hold on run {name} protects nothing: the archive has no successful backup with this id"
         for name in held
         if name not in there
     ] + [
-        f"the hold on topics {topics[at]!r} keeps nothing: the archive has no topic whose whole name it matches"
+        f"the hold on topics {topics[at]!r} protects nothing: it matches the whole name of no archived topic"
         for at in NamePatterns(topics).unmatched(names)
     ]
 
@@ -215,7 +215,7 @@ def _changed_holds(before: Iterable[Hold], wanted: list[Hold], *, release: bool)
             held.remove(hold)
         elif replace(hold, origin=HoldOrigin.SPEC) in held:
             raise SpecError(
-                f"the {hold} is that of a KafkaBackup", hint="Take it out of its spec.retention.hold and run it."
+                f"the {hold} belongs to a KafkaBackup", hint="Remove it from its spec.retention.hold, and run it."
             )
         else:
             raise SpecError(f"there is no {hold} to release", hint="`logkeep hold URI` lists all holds.")
@@ -231,5 +231,5 @@ def refuse_unfinished(state: ArchiveState, uri: str) -> None:
         what = "no run has archived anything yet" if last is None else f"run {last.run_id} has not succeeded"
         raise BackupUnfinished(
             f"Retention of the archive at {uri} waits: {what}.",
-            hint="Let a backup succeed: it leaves the archive whole.",
+            hint="Run a backup until it succeeds: the archive is then complete.",
         )

@@ -183,7 +183,7 @@ def _verify_parts(storage: Storage, topic: str, entry: SegmentEntry, made: Segme
     """The object that saves reading the log for its transactions; it need not be there."""
     data = read_parts(storage, topic, entry)
     if data is not None and data != made.to_json(entry):
-        what = "it is not what the log says; it can be deleted, the log holds the same"
+        what = "it differs from the log; it can be deleted, since the log holds the same"
         yield _damage(storage, topic, entry, names.TXNPARTS, entry.base_offset, what)
 
 

@@ -11,7 +11,7 @@ from logkeep_engine.archive.ranges import Range
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.storage import Storage
 
-_HINT = "Put the object back from a copy of the archive. A restore continues without it with onDamagedArchive: Skip."
+_HINT = "Restore the object from a copy of the archive. With onDamagedArchive: Skip a restore continues without it."
 
 
 @dataclass(frozen=True, slots=True)

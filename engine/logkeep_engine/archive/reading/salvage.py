@@ -66,7 +66,7 @@ def survey_records(topic: str, segments: Sequence[SegmentEntry], damage: Sequenc
     for item in segments:
         path = f"{item.stem(topic)}{item.log_suffix}"
         if path in what:
-            reason = f"{what[path]}; it is unknown which records of the object are whole"
+            reason = f"{what[path]}; it is unknown which records of the object are intact"
             lost[item.base_offset] = UnreadableRange(item.base_offset, item.next_offset, reason)
     return DamageSurvey(tuple(lost), tuple(lost.values()))
 

@@ -37,9 +37,9 @@ class MarkerDisagreement:
 
     def __str__(self) -> str:
         if self.aborted:
-            what = "ends with an ABORT marker, and the transaction index has it as committed"
+            what = "ends with an ABORT marker, but the transaction index has it as committed"
         else:
-            what = "ends with a COMMIT marker, and the transaction index has it as aborted"
+            what = "ends with a COMMIT marker, but the transaction index has it as aborted"
         return (
             f"the transaction of producer {self.producer_id} with offsets {self.first_offset} to {self.marker} {what}: "
             "the marker holds"

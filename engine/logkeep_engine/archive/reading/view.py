@@ -81,8 +81,8 @@ def _told_partial(end: Commit) -> tuple[str, ...]:
     if not end.partial:
         return ()
     return (
-        f"run {end.run_id} has failed after it had archived all that it could, and what it archived is taken, with "
-        f"the consumer groups of the last run that succeeded: {end.message}",
+        f"run {end.run_id} failed after it had archived all that it could; what it archived is used, with "
+        f"the consumer groups of the last successful run: {end.message}",
     )
 
 
@@ -94,7 +94,7 @@ def _choose(archive: Archive, newest: ArchiveState) -> ArchiveView:
                 f"The catalog at {archive.storage.uri} has a successful run, but no commit that ended it.",
                 hint="Restore the catalog from a copy of the archive.",
             )
-        told = "no backup of this archive has succeeded yet: what has been archived so far is taken"
+        told = "no backup of this archive has succeeded yet: what has been archived so far is used"
         return ArchiveView(newest, (told,) if newest.segments else (), finished=False)
     commit = with_care(archive, end, newest, of_others=True)
     state = state_at(archive, commit, newest)

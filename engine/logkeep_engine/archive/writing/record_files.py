@@ -131,7 +131,8 @@ def _replace(storage: Storage, epoch: int, path: str, data: bytes, version: str 
             return
         _check_newest(storage, epoch)
         raise StorageUnavailable(
-            f"{storage.uri}/{path} was written by another writer at the same time.", hint="It may pass; try again."
+            f"{storage.uri}/{path} was written by another writer at the same time.",
+            hint="This may be temporary; try again.",
         ) from error
 
 
@@ -147,6 +148,6 @@ def _check_newest(storage: Storage, epoch: int) -> None:
     last = archive.read_commit(archive.listing().last)
     if last.epoch > epoch:
         raise ArchiveFenced(
-            f"Run {last.run_id} has taken over the archive at {storage.uri} at epoch {last.epoch}: the files beside "
-            f"its segments are not written by a writer of epoch {epoch}.",
+            f"Run {last.run_id} has taken over the archive at {storage.uri} at epoch {last.epoch}: the files next "
+            f"to its segments are not written by a writer of epoch {epoch}.",
         )

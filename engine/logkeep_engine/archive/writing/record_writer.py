@@ -318,7 +318,7 @@ class _Object:
             if not self._is_there():
                 raise StorageUnavailable(
                     f"{self._storage.uri}/{self._path} was written by another writer at the same time.",
-                    hint="It may pass; try again.",
+                    hint="This may be temporary; try again.",
                 ) from error
 
     def abort(self) -> None:
@@ -350,7 +350,7 @@ def _check_replaceable(storage: Storage, path: str, entry: SegmentEntry) -> None
             raise StorageUnavailable(
                 f"{storage.uri}/{path} is not replaced: another attempt of this task has committed it with other "
                 "content (the log was compacted meanwhile).",
-                hint="The same run started again continues after it.",
+                hint="Start the same run again: it continues after it.",
             )
 
 

@@ -208,7 +208,7 @@ class PieceWriter(ABC):
             raise CorruptBatch(
                 f"The batch at offset {header.base_offset} reaches past offset {self._passed - 1}, "
                 "where the one before it ended.",
-                hint="The log on the broker is damaged; move the leadership to a replica that is whole.",
+                hint="The log on the broker is damaged; move the leadership to an intact replica.",
             )
 
     def _note_epoch(self, epoch: int, offset: int) -> None:
@@ -226,7 +226,7 @@ class PieceWriter(ABC):
                 f"T{piece.where[1:]} was cut off while it was archived (unclean leader election): its log reached to "
                 f"offset {piece.end} under leader epoch {piece.leader_epoch}, the batch at offset {offset} is of "
                 f"epoch {epoch} now.",
-                hint="Nothing of it was archived in this attempt. Start a new run, which finds where the logs part.",
+                hint="Nothing of it was archived in this attempt. Start a new run, which finds where the logs diverge.",
             )
         self._epochs.append(LeaderEpoch(piece.topic_id, piece.partition, epoch, offset))
 

@@ -1,2 +1,2 @@
-"""Finds keys that are alive in the archive and gone in the cluster: `step` is the driver's part, `task` an
+"""Finds keys that are alive in the archive and gone from the cluster: `step` is the driver's part, `task` an
 executor's."""

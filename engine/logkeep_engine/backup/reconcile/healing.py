@@ -22,7 +22,7 @@ from logkeep_engine.backup.reconcile.task import ReconciledPartition
 
 CHANGED = "a new generation of it has become active since it was compared: compare again"
 FIRST = "its first generation is not active yet: compare again after the next backup"
-WRONG = "the archive lacks records that it must have: keep it as it is, and begin a new one"
+WRONG = "the archive lacks records that it must have: keep it as it is, and start a new one"
 
 
 def to_heal(partitions: Iterable[ReconciledPartition]) -> list[ReconciledPartition]:

@@ -64,7 +64,7 @@ class ReconcileReport:
             parts.append(f"the archive lacks the last record of {_in(counts.wrong, self.of(KeyVerdict.KEYS_MISSING))}")
         if counts.stale:
             stale = [item for item in self.partitions if item.counts.stale]
-            parts.append(f"{_in(counts.stale, stale)} alive in the archive and gone in the cluster")
+            parts.append(f"{_in(counts.stale, stale)} alive in the archive and gone from the cluster")
         if failed := self.of(KeyVerdict.NOT_COMPARED):
             more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
             parts.append(f"not compared: {place(failed[0])}{more}: {failed[0].failed}")
@@ -101,8 +101,8 @@ class ReconcileReport:
         if self.outcome is KeyVerdict.KEYS_MISSING:
             raise KeysMissing(
                 f"{self.message}.",
-                hint="The archive accounts for these offsets and does not hold the records. "
-                f"{self.document} names them. Check the archive with `logkeep verify`, keep it, and begin a new one "
+                hint="The archive accounts for these offsets but does not hold the records. "
+                f"{self.document} names them. Check the archive with `logkeep verify`, keep it, and start a new one "
                 "(another storage.uri).",
             )
         if self.outcome is KeyVerdict.NOT_COMPARED:

@@ -248,16 +248,16 @@ def reconcile_archive(
     if not seen.finished:
         raise BackupUnfinished(
             f"no backup of the archive at {storage.uri} has succeeded yet: there is nothing to compare",
-            hint="Compare when a backup has succeeded.",
+            hint="Compare again once a backup has succeeded.",
         )
     state, connection = with_snapshots(seen.state), connection_from(spec.cluster, environ)
     with ControlPlane(connection) as control:
         cluster_id = control.cluster_id()
         if cluster_id != archive.info.cluster_id:
             raise ArchiveMismatch(
-                f"{storage.uri} is an archive of cluster {archive.info.cluster_id}, spec.cluster is cluster "
+                f"{storage.uri} is an archive of cluster {archive.info.cluster_id}, but spec.cluster is cluster "
                 f"{cluster_id}.",
-                hint="Name the cluster from which the archive was made.",
+                hint="Name the cluster that the archive was made from.",
             )
         control.only(cluster_id)
         connection = replace(connection, cluster_id=cluster_id)

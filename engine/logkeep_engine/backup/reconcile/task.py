@@ -34,8 +34,8 @@ from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskProgress
 _MAP_SHARE = 2, 3  # of a task's memory; fetches and blocks of objects take the rest
 _ROUNDS = 3  # the log's start may move while it is read
 _TOO_FAST = (
-    "the cluster's cleaner has removed records of each stretch of the log before it was read, so nothing is known of "
-    "keys that have gone meanwhile: compare again when less is written"
+    "the cluster's cleaner has removed records of each stretch of the log before it was read, so it is unknown which "
+    "keys have gone in the meantime: compare again when fewer records are written"
 )
 _CUT_OFF = "the log was cut off while it was read (unclean leader election): compare again"
 
@@ -155,7 +155,7 @@ class _Reconciliation:
         stable = await live.stable_end()
         if stable < task.end:
             raise _NotComparable(
-                f"its log ends at offset {stable}, and the archive at {task.end}: the cluster has lost records"
+                f"its log ends at offset {stable}, but the archive at {task.end}: the cluster has lost records"
             )
         if stable > MOST_OFFSETS:
             raise _NotComparable(

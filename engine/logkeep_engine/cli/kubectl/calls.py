@@ -31,7 +31,7 @@ _READ_SECONDS = 30.0
 _PAGE = 500
 _MAX_PAGE_BYTES = 64 << 20
 _MAX_LINE_BYTES = 1 << 20
-_NO_KUBECONFIG = "Set KUBECONFIG or --kubeconfig, and try kubectl with the same."
+_NO_KUBECONFIG = "Set KUBECONFIG or --kubeconfig, and try kubectl with the same settings."
 
 
 class _TooLong(ApiFailed):
@@ -189,9 +189,9 @@ class Kubernetes:
         try:
             found = loads_cut(data)
         except ValueError as error:
-            raise ApiFailed(f"{self._api.configuration.host} answers, and not with JSON: {data[:80]!r}") from error
+            raise ApiFailed(f"{self._api.configuration.host} did not answer with JSON: {data[:80]!r}") from error
         if not isinstance(found, dict):
-            raise ApiFailed(f"{self._api.configuration.host} answers, and not with an object: {data[:80]!r}")
+            raise ApiFailed(f"{self._api.configuration.host} did not answer with a JSON object: {data[:80]!r}")
         return found
 
     def _ask(
@@ -251,7 +251,7 @@ class Kubernetes:
         try:
             yield
         except OtherObject as error:
-            raise ApiFailed(f"{self._api.configuration.host} answers about something else: {error}.") from error
+            raise ApiFailed(f"{self._api.configuration.host} answered about something else: {error}.") from error
 
 
 def _transport() -> tuple[type[Exception], ...]:

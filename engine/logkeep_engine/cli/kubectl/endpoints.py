@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from logkeep_engine.contract.storage import StorageSpec
 
 Endpoint = Annotated[
-    str | None, typer.Option(help="URL of the S3 server as it is reached from here, such as of a port-forward.")
+    str | None, typer.Option(help="URL of the S3 server as reached from here, such as through a port-forward.")
 ]
 AllowEndpoint = Annotated[
     list[str] | None,

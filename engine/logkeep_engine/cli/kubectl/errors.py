@@ -109,7 +109,7 @@ def _right_missing(lacking: re.Match[str], namespace: str | None, where: str, me
     other = " Without it, name one namespace with -n." if namespace is None else ""
     return RightMissing(
         f"User {lacking['user']!r} lacks a right: {verb} on {resource}{group} in {where}.",
-        hint=f"Ask whoever administers the cluster for it.{helps}{other} kubectl auth can-i {verb} {resource}{group} "
+        hint=f"Ask the cluster's administrator for it.{helps}{other} kubectl auth can-i {verb} {resource}{group} "
         f"{scope} says whether you have it.",
     )
 

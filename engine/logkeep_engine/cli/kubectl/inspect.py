@@ -149,7 +149,7 @@ def ca_file(cluster: Kubernetes, tls: StorageTls, files: ExitStack) -> str:
     """A file with the authorities that the resource trusts as the object store."""
     kind = "Secret" if tls.ca_secret_ref is not None else "ConfigMap"
     reference = tls.ca_secret_ref or tls.ca_config_map_ref
-    assert reference is not None, "the contract wants one of them"
+    assert reference is not None, "the contract requires one of them"
     data = cluster.get(kind, reference.name).get("data") or {}
     if reference.certificate_key not in data:
         raise CredentialsMissing(
@@ -187,4 +187,4 @@ def _decoded(secret: str, key: str, value: str) -> str:
     try:
         return base64.b64decode(value).decode()
     except (binascii.Error, UnicodeDecodeError):
-        raise CredentialsMissing(f"Secret {secret!r}, key {key}: the value is not a text.") from None
+        raise CredentialsMissing(f"Secret {secret!r}, key {key}: the value is not text.") from None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 EXIT_CODES = (
     "Exit codes: 0 done; 1 failed, may succeed when tried again; 2 refused: an option, a right, a resource or the "
     "archive must change first; 3 another run owns the archive; 4 data loss; 5 the target of a restore was written to, "
-    "and is not known to have what the archive has; 130 interrupted. A command that waits for a run ends with the code "
+    "and is not known to match the archive; 130 interrupted. A command that waits for a run ends with the code "
     "of that run."
 )
 _KINDS = {
@@ -65,7 +65,9 @@ def named(text: str, *kinds: str) -> tuple[tuple[str, ...], str]:
     kind = _KINDS.get(prefix.lower())
     if kind not in kinds:
         wanted = " or ".join(f"{SHORT_NAMES[kind]}/NAME of a {kind}" for kind in kinds)
-        raise SpecError(f"{text!r} is not what this command takes", hint=f"Write NAME alone, or {wanted}.")
+        raise SpecError(
+            f"{text!r} is of a kind that this command does not take", hint=f"Write NAME alone, or {wanted}."
+        )
     return (kind,), name
 
 

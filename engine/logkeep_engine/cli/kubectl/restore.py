@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 RestoreName = Annotated[
     str | None, typer.Option("--name", help="Name of the KafkaRestore; by default the backup's name and the time.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the KafkaRestore as YAML, and make nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the KafkaRestore as YAML, and create nothing.")]
 Servers = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="The target cluster, host:port[,host:port], without TLS and login."),
@@ -48,7 +48,9 @@ Exclude = Annotated[list[str] | None, typer.Option("--exclude", help="Topics to 
 Rename = Annotated[
     list[str] | None, typer.Option("--rename", metavar="FROM=TO", help="Rename topics: '(.*)=old.\\1'. Repeatable.")
 ]  # fmt: skip
-Exists = Annotated[IfTopicExists | None, typer.Option(help="What to do with a topic that is there; Fail by default.")]
+Exists = Annotated[
+    IfTopicExists | None, typer.Option(help="What to do with a topic that already exists; Fail by default.")
+]
 Offsets = Annotated[RestoreOffsets | None, typer.Option(help="Same: records keep their offsets; Any by default.")]
 Verify = Annotated[
     RestoreVerification | None, typer.Option(help="Full: read it back and compare every record; Counts by default.")
@@ -56,24 +58,26 @@ Verify = Annotated[
 Retention = Annotated[
     TopicRetention | None,
     typer.Option(
-        help="Records that a target would delete: Hold keeps them until `logkeep release`, Apply lets them go, and "
-        "Refuse, the default, restores nothing then."
+        help="Records that a target would delete: Hold keeps them until `logkeep release`, Apply lets them be deleted, "
+        "and Refuse, the default, restores nothing."
     ),
 ]
 HoldFor = Annotated[
     str | None,
     typer.Option(
-        metavar="DURATION", help="With --retention Hold: so long after the success, such as 7d, they are released."
+        metavar="DURATION",
+        help="With --retention Hold: release them this long after the restore has succeeded, such as 7d.",
     ),
 ]
 AsOf = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="The state of a time, such as 2026-11-17T14:05:00Z (spec.point.asOf)."),
+    typer.Option(metavar="TIME", help="The state at a time, such as 2026-11-17T14:05:00Z (spec.point.asOf)."),
 ]
 AsDryRun = Annotated[
     bool,
     typer.Option(
-        "--as-dry-run", help="Make it with spec.dryRun: it only finds out what it would do, and what would refuse it."
+        "--as-dry-run",
+        help="Create it with spec.dryRun: it only finds out what it would do, and why it would be refused.",
     ),
 ]
 Everything = Annotated[
@@ -202,7 +206,10 @@ def _rename(rule: str) -> dict[str, str]:
 def _cluster_spec(cluster: Kubernetes, target: TargetOptions) -> Mapping[str, Any]:
     if (target.bootstrap_server is None) == (target.cluster_of is None):
         raise SpecError(
-            "--bootstrap-server, --cluster-of: exactly one of them says into which Kafka cluster is restored",
+            (
+                "--bootstrap-server, --cluster-of: exactly one of them is required and names the Kafka cluster to "
+                "restore into"
+            ),
             hint="For the backup's own cluster name the backup again: --cluster-of BACKUP.",
         )
     if target.cluster_of is not None:
@@ -236,7 +243,7 @@ def _wait(cluster: Kubernetes, name: str, timeout: float | None, output: Output)
             return cluster.get(RESTORE, name)
         except NoSuchResource as error:
             raise NoSuchResource(
-                f"KafkaRestore {name!r} was deleted while it was waited for.", hint="Its run was stopped."
+                f"KafkaRestore {name!r} was deleted while this command was waiting for it.", hint="Its run was stopped."
             ) from error
 
     follow(look, _line, timeout, output, f"kubectl logkeep -n {cluster.namespace} status krst/{name}")

@@ -82,7 +82,7 @@ def _wait(cluster: Kubernetes, asked: str, timeout: float | None, output: Output
             return cluster.get(BACKUP_RUN, asked)
         except NoSuchResource as error:
             raise NoSuchResource(
-                f"KafkaBackupRun {asked!r} was deleted while its run was waited for.",
+                f"KafkaBackupRun {asked!r} was deleted while this command was waiting for its run.",
                 hint="The run, if it was started, continues: kubectl logkeep status",
             ) from error
 

@@ -62,7 +62,7 @@ def refuse_invalid(backup: Mapping[str, Any]) -> None:
     if stalled.get("status") == "True" and reason in _NEVER_STARTED and looked:
         raise BackupInvalid(
             f"KafkaBackup {metadata.get('name')!r} cannot run: {reason}: {stalled.get('message')}",
-            hint="Nothing was made. Correct the KafkaBackup, and ask again.",
+            hint="Nothing was created. Correct the KafkaBackup, and try again.",
         )
 
 

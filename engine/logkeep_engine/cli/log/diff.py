@@ -37,9 +37,7 @@ class DiffRules:
         list[str] | None, typer.Option(help="a=b: topic a of A is topic b on the other side.", show_default=False)
     ] = None
     offsets: Annotated[bool, typer.Option("--offsets", help="Offsets must be equal too.")] = False
-    ignore: Annotated[
-        list[Ignored] | None, typer.Option(help="Not compared; may be given again.", show_default=False)
-    ] = None
+    ignore: Annotated[list[Ignored] | None, typer.Option(help="Not compared. Repeatable.", show_default=False)] = None
 
 
 def register(app: typer.Typer) -> None:

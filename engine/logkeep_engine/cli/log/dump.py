@@ -84,9 +84,9 @@ def dump(
     chosen: Chosen,
     deep: Annotated[bool, typer.Option("--deep", help="Also the records of every batch.")] = False,
     print_data: Annotated[
-        bool, typer.Option("--print-data", help="Also keys, values and headers; a decoder means it too.")
+        bool, typer.Option("--print-data", help="Also keys, values and headers; implied by a decoder.")
     ] = False,
-    indexes: Annotated[bool, typer.Option("--indexes", help="Also the indexes beside each log.")] = False,
+    indexes: Annotated[bool, typer.Option("--indexes", help="Also the indexes next to each log.")] = False,
     decoding: Decoding,
     wanted: DumpFilter,
     server: Server,

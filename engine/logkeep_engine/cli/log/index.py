@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands to `logkeep log`."""
     index = typer.Typer(
         name="index",
-        help="Check indexes, and make them again.",
+        help="Check and rebuild indexes.",
         epilog=EXIT_CODES,
         no_args_is_help=True,
         rich_markup_mode=None,

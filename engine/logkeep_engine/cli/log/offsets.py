@@ -36,10 +36,10 @@ def register(app: typer.Typer) -> None:
 def offsets(
     source: Where,
     *,
-    history: Annotated[bool, typer.Option("--history", help="Every record, not only what is in force.")] = False,
+    history: Annotated[bool, typer.Option("--history", help="Every record, not only the current ones.")] = False,
     kind: Annotated[
         StateChoice | None,
-        typer.Option("--as", help="Only one of the topics; also what a log is whose folder does not name its topic."),
+        typer.Option("--as", help="Only one of the topics; also names the topic of a log whose folder does not."),
     ] = None,
     group: Annotated[str | None, typer.Option(help="Only this consumer group, or transactional id.")] = None,
     server: Server,

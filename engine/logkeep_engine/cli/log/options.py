@@ -34,11 +34,9 @@ Sources = Annotated[
         help="Archives' URIs, a broker's log folders, or files of these.", metavar="SOURCE", show_default=False
     ),
 ]
-Topics = Annotated[
-    list[str] | None, typer.Option("--topic", help="Only this topic; may be given again.", show_default=False)
-]
+Topics = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic. Repeatable.", show_default=False)]
 Partitions = Annotated[
-    list[int] | None, typer.Option("--partition", help="Only this partition; may be given again.", show_default=False)
+    list[int] | None, typer.Option("--partition", help="Only this partition. Repeatable.", show_default=False)
 ]
 Json = Annotated[bool, typer.Option("--json", help="The same as --output json.")]
 Lines = Annotated[Output, typer.Option("--output", "-o", help="json prints JSON on stdout, a document a line.")]

@@ -88,7 +88,7 @@ def exact_nowhere(archived: ArchiveState, topics: Iterable[TopicEntry]) -> Itera
         why = "the archive from which it was converted was exact nowhere either"
         if known.exact != NOWHERE:
             why = (
-                f"its log was cut off below offset {known.exact}, and with it went records that had overwritten what "
+                f"its log was cut off below offset {known.exact}, and so were the records that had overwritten what "
                 f"generation {known.number} lacks"
             )
         yield f"topic {topic.name!r} partition {key[1]} is compacted, and no point of it is exact: {why}"

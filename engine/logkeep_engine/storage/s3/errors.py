@@ -154,7 +154,9 @@ def _translate_answer(error: Any, place: S3Place, name: str) -> LogkeepError:
             "s3:AbortMultipartUpload as well.",
         )
     if code in MAY_PASS or code in _CONFLICT or (status >= 500 and status != 501) or status in (408, 409, 429):
-        return StorageUnavailable(f"{name}: {where} answered {code or status}.", hint="It may pass; try again.")
+        return StorageUnavailable(
+            f"{name}: {where} answered {code or status}.", hint="This may be temporary; try again."
+        )
     if code == "KeyTooLongError":
         return StorageRefused(
             f"{name}: {where} answered {code}.",

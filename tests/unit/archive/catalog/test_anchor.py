@@ -145,7 +145,7 @@ def test_a_run_trusts_its_checkpoint_and_verify_reads_all_commits(storage: Stora
     assert read(storage, known).commit == 5, "the state is that of the checkpoint, as it was"
     for anchor in (None, known):
         faults = [str(fault) for fault in verify(Archive.open(storage), anchor=anchor).faults]
-        assert any("commit 2 does not stand on the commit before it" in fault for fault in faults)
+        assert any("commit 2 does not follow the commit before it" in fault for fault in faults)
 
 
 def test_an_anchor_before_the_checkpoint_is_found_in_the_commits(storage: Storage) -> None:
@@ -162,7 +162,7 @@ def test_an_archive_that_is_gone_is_not_made_anew(storage: Storage, tmp_path: Pa
     (tmp_path / "archive").mkdir()
     with pytest.raises(ArchiveRolledBack) as caught:
         begin_with(storage, "two", ArchiveClaim(known))
-    assert caught.value.message.startswith(f"There is no archive at {storage.uri} now, and it had commit 2")
+    assert caught.value.message.startswith(f"There is no archive at {storage.uri} now; it had commit 2")
     assert "take-over=new" in caught.value.hint
     assert storage.list() == []
     with pytest.raises(ArchiveMissing):
@@ -260,4 +260,4 @@ def test_an_incremental_verification_with_an_anchor_reads_all_commits(storage: S
     arguments = ["verify", storage.uri, "--incremental", "--expect-commit", str(known)]
     found = CliRunner().invoke(app, arguments)
     assert found.exit_code == 1
-    assert "commit 2 does not stand on the commit before it" in found.stdout
+    assert "commit 2 does not follow the commit before it" in found.stdout

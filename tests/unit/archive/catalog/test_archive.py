@@ -134,7 +134,7 @@ class _Overwriting(LocalStorage):
 
 
 def test_a_store_without_conditional_writes_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StorageRefused, match="replaces an object where it was asked to create one"):
+    with pytest.raises(StorageRefused, match="overwrites an object that it was asked only to create"):
         Archive.create_or_open(_Overwriting(f"file://{tmp_path}"), CLUSTER)
 
 
@@ -146,7 +146,7 @@ def test_a_dead_run_is_taken_over_after_watching_it(storage: Storage) -> None:
         assert writer.epoch == 2
         assert writer.state.next_offset(ID, 0) == 10
         assert writer.state.runs["dead"].outcome is RunOutcome.TAKEN_OVER
-        assert writer.state.runs["dead"].message == "run next went on at epoch 2"
+        assert writer.state.runs["dead"].message == "run next continued at epoch 2"
         with pytest.raises(ArchiveFenced) as caught:
             dead.commit(receipts=[chunk(storage, 10, 20)])
         assert caught.value.message == (
@@ -343,10 +343,10 @@ def test_a_missing_commit_is_named(storage: Storage) -> None:
 @pytest.mark.parametrize(
     ("damage", "what"),
     [
-        (lambda data: data[:-5], "it is not whole JSON"),
-        (lambda data: b"", r"it is not whole JSON \(0 bytes\)"),
-        (lambda data: data.replace(b'"records"', b'"rekords"'), "its SHA-256 does not fit its content"),
-        (lambda data: data.replace(b",0,10,", b",0,11,"), "its SHA-256 does not fit its content"),
+        (lambda data: data[:-5], "it is not complete JSON"),
+        (lambda data: b"", r"it is not complete JSON \(0 bytes\)"),
+        (lambda data: data.replace(b'"records"', b'"rekords"'), "its SHA-256 does not match its content"),
+        (lambda data: data.replace(b",0,10,", b",0,11,"), "its SHA-256 does not match its content"),
         (lambda data: data[:-77] + b"}", "its own SHA-256 is missing"),
     ],
 )

@@ -71,7 +71,7 @@ def test_a_checkpoint_of_some_kilobytes_that_unpacks_to_much_costs_no_memory(
 
     assert hostile.peak_of(load) < 32 << 20
     assert "the commits hold the same" in caplog.text
-    assert ("which is too much" if announced else "does not say to how many it unpacks") in caplog.text
+    assert ("which is too much" if announced else "does not state its unpacked size") in caplog.text
 
 
 def test_a_driver_of_little_memory_reads_the_commits_in_the_place_of_a_bomb(storage: Storage) -> None:
@@ -119,9 +119,12 @@ def sealed(body: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("value", "what"),
     [
-        (b"[" * 5000 + b"]" * 5000, "it is not whole JSON .*: it nests too deeply"),
-        (b'{"a":' * 5000 + b"1" + b"}" * 5000, "it is not whole JSON .*: it nests too deeply"),
-        (b"[" + b"[]," * (1 << 20) + b"0]", "it is not whole JSON .*: it has about 2097162 values, more than 1048576"),
+        (b"[" * 5000 + b"]" * 5000, "it is not complete JSON .*: it nests too deeply"),
+        (b'{"a":' * 5000 + b"1" + b"}" * 5000, "it is not complete JSON .*: it nests too deeply"),
+        (
+            b"[" + b"[]," * (1 << 20) + b"0]",
+            "it is not complete JSON .*: it has about 2097162 values, more than 1048576",
+        ),
     ],
     ids=["lists", "objects", "values"],
 )

@@ -21,7 +21,7 @@ from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, begin, chunk
 from tests.unit.archive.forge import altered, later, rewritten, sealed
 
-BROKEN = r"commit {} does not stand on the commit before it: it names {}, and that is {}\. One of both was altered"
+BROKEN = r"commit {} does not follow the commit before it: it names {}, and that is {}\. One of the two was altered"
 HASH = "[0-9a-f]{64}"
 OFTEN = CheckpointPolicy(commits=1, min_bytes=1, most_commits=1)
 LATE = 10**15
@@ -173,7 +173,7 @@ def test_a_checkpoint_of_another_history_is_left_out(
     storage.put(path, checkpoint.dump(state, archive.info.archive_id))
     found = archive.load()
     assert (found.commit, list(found.runs)) == (8, ["run-0", "run-1", "run-2"])
-    assert f"{path} is left out: it is not of the commits that are there" in caplog.text
+    assert f"{path} is left out: it does not belong to the commits that are there" in caplog.text
     assert archive.load_at(8 - behind).sha256 == before
     (fault,) = verify(archive).faults
     assert (fault.object, fault.what) == (f"{storage.uri}/{path}", "it is not the fold of the commits")

@@ -158,8 +158,8 @@ def test_a_checkpoint_that_cannot_be_is_damage() -> None:
     frames = _packed(contents)
     lengths = [len(frame) for frame in frames]
     cases = {
-        "does not fit its content": whole[:-1],
-        "it is not whole JSON": whole[:20],
+        "does not match its content": whole[:-1],
+        "it is not complete JSON": whole[:20],
         "3 partitions where 4 are announced|2 partitions where 4": _with(lambda parts: parts.pop()),
         r"bytes of rows where \d+ are announced": _with(lambda parts: parts.append(parts.pop() + b"x")),
         r"bytes of rows where \d+ more rows are announced": _with(lambda parts: parts.append(parts.pop()[:-1])),
@@ -235,7 +235,7 @@ def test_a_damaged_checkpoint_is_told_and_the_commits_hold_the_same(tmp_path: Pa
     assert archive.load().commit == 2
     faults = check_catalog(archive).damage
     assert [(fault.object.rpartition("/")[2], fault.what) for fault in faults] == [
-        (path.rpartition("/")[2], "its SHA-256 does not fit its content")
+        (path.rpartition("/")[2], "its SHA-256 does not match its content")
     ]
 
 

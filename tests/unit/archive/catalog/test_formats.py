@@ -46,7 +46,7 @@ def test_a_newer_archive_is_refused_by_its_format(written: Storage) -> None:
     with pytest.raises(ArchiveMismatch) as caught:
         Archive.open(written)
     assert caught.value.message.endswith("archive.json: description of an archive of format 2; this version reads 1.")
-    assert caught.value.hint == "Another version of Logkeep has written it: use that one."
+    assert caught.value.hint == "Another version of Logkeep wrote it: use that version."
 
 
 def _rewrite(storage: Storage, number: int, change: Callable[[dict[str, Any]], None]) -> None:

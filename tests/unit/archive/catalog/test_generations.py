@@ -157,7 +157,7 @@ def test_a_dropped_generation_leaves_objects_to_delete_and_its_number_is_never_u
     change(state, 2, DROP)
     assert unpurged(state) == [(0, 10), (10, 20)]
     assert state.generations[KEY] == Generation(1, last=2)
-    with pytest.raises(ValueError, match=r"generation 2 of .*: there was one of this number"):
+    with pytest.raises(ValueError, match=r"generation 2 of .*: there was one with this number"):
         change(state, 2, BEGIN, 0, 100)
     change(state, 3, BEGIN, 0, 100)
 
@@ -360,7 +360,7 @@ def test_a_generation_may_begin_in_the_commit_that_drops_another(storage: Storag
             writer.change_generations([GenerationChange(*KEY, 4, BEGIN, 0, 100)])
         commit = writer.state.commit
         drop = GenerationChange(*KEY, 3, DROP)
-        with pytest.raises(ValueError, match=r"generation 2 of .*: there was one of this number"):
+        with pytest.raises(ValueError, match=r"generation 2 of .*: there was one with this number"):
             writer.change_generations([drop, GenerationChange(*KEY, 2, BEGIN, 0, 100)])
         with pytest.raises(ValueError, match="generation 4 is being read"):
             writer.change_generations([drop, *(GenerationChange(*KEY, number, BEGIN, 0, 100) for number in (4, 5))])

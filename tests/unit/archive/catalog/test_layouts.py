@@ -124,9 +124,7 @@ def test_an_archive_keeps_its_format(storage: Storage) -> None:
 def test_no_backup_goes_on_in_an_imported_archive(storage: Storage) -> None:
     Archive.create_or_open(storage, "-", FormatName.AVRO, imported=True)
     assert Archive.open(storage).info.imported
-    with pytest.raises(
-        ArchiveMismatch, match="was imported from what another tool wrote: no backup can continue in it"
-    ):
+    with pytest.raises(ArchiveMismatch, match="was imported from another tool's files: no backup can continue it"):
         Archive.create_or_open(storage, CLUSTER, FormatName.AVRO)
 
 

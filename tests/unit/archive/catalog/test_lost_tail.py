@@ -122,7 +122,7 @@ def test_a_checkpoint_behind_the_last_commit_is_a_fault_and_its_state_is_taken(s
         writer.end(RunOutcome.SUCCEEDED)
         writer.checkpoint()
     lose(storage, 4)
-    assert "the last commit there is 3" in faults(archive)
+    assert "but the last commit is 3" in faults(archive)
     assert archive.load().coverage == {(ID, 0): [(0, 200)]}, "the checkpoint knows all of it"
     with pytest.raises(ArchiveDamaged, match="Commit 7 is missing"):
         view.choose(archive)

@@ -87,7 +87,7 @@ def test_another_writer_is_refused_before_it_writes(storage: Storage, other: Own
 @pytest.mark.parametrize("kind", [RETENTION, ERASURE])
 def test_whoever_names_the_owner_acts_for_it_once(storage: Storage, kind: str) -> None:
     a_run(storage, "one", NIGHTLY)
-    with pytest.raises(ArchiveOwned, match="--owner says 'nightly', and its owner is 'team/nightly'"):
+    with pytest.raises(ArchiveOwned, match="--owner says 'nightly', but its owner is 'team/nightly'"):
         begin_run(Archive.open(storage, ArchiveClaim(acts_for="nightly")), "care", kind=kind, wait=FAST)
     with begin_run(
         Archive.open(storage, ArchiveClaim(acts_for="team/nightly")), "care", kind=kind, wait=FAST

@@ -75,7 +75,7 @@ def test_a_run_that_goes_on_again_or_was_taken_over_then_has_its_point_still(sto
 def test_a_hold_that_keeps_nothing_is_told_and_one_on_a_run_that_succeeded_once_is_not(again: ArchiveState) -> None:
     assert empty_holds(again) == []
     again.retention_holds = (HELD, Hold(HoldKind.RUN, "run-9", HoldOrigin.SPEC))
-    told = "the hold on run run-9 keeps nothing: the archive has no backup of this id that succeeded"
+    told = "the hold on run run-9 protects nothing: the archive has no successful backup with this id"
     assert empty_holds(again) == [told]
     again.runs["run-9"] = RunEntry("run-9", 3, "KafkaBackup", 0, 1, RunOutcome.FAILED)
     assert empty_holds(again) == [told]

@@ -53,7 +53,10 @@ def refused(storage: Storage, path: str, keys: SigningKeys = ALICE, archive_id: 
     with pytest.raises(ArchiveUnsigned) as caught:
         signing(storage, keys, archive_id).read(path)
     assert path in caught.value.message
-    assert "delete it, or begin the run under another id" in caught.value.hint or "bring back" in caught.value.hint
+    assert (
+        "delete it, or start the run under another id" in caught.value.hint
+        or "restore what was altered" in caught.value.hint
+    )
     return caught.value.message
 
 
@@ -126,12 +129,12 @@ def test_a_document_of_a_writer_that_was_altered_is_refused(storage: Storage, ch
 def test_a_document_of_another_place_is_refused(storage: Storage, to: str) -> None:
     signing(storage).put(PLAN, BODY)
     storage.put(to, storage.read(PLAN))
-    assert "has not signed it so" in refused(storage, to)
+    assert "did not make this signature" in refused(storage, to)
 
 
 def test_a_document_of_another_archive_is_refused(storage: Storage) -> None:
     signing(storage).put(PLAN, BODY)
-    assert "has not signed it so" in refused(storage, PLAN, archive_id="archive-2")
+    assert "did not make this signature" in refused(storage, PLAN, archive_id="archive-2")
 
 
 def test_a_document_that_another_key_has_signed_is_refused(storage: Storage) -> None:
@@ -148,7 +151,7 @@ def test_who_has_only_public_keys_takes_what_a_restore_without_a_key_has_stored(
     assert "it has no signature" in refused(storage, NOTE)  # who has a key signs what he stores
     signing(storage).put(NOTE, BODY)
     storage.put(NOTE, ALTERED["content"](storage.read(NOTE)))
-    assert "has not signed it so" in refused(storage, NOTE, READER)
+    assert "did not make this signature" in refused(storage, NOTE, READER)
 
 
 @pytest.mark.parametrize(
@@ -187,9 +190,9 @@ def test_what_is_a_document(storage: Storage) -> None:
 
 def test_what_is_no_object_is_not_stored(storage: Storage) -> None:
     for wrong in (b"[]", b"text", b"", b'{"a":1} \n'):
-        with pytest.raises(ValueError, match="not as an object"):
+        with pytest.raises(ValueError, match="not as a JSON object"):
             signing(storage).put(PLAN, wrong)
-        with pytest.raises(ValueError, match="not as an object"), signing(storage).writer(PLAN) as out:
+        with pytest.raises(ValueError, match="not as a JSON object"), signing(storage).writer(PLAN) as out:
             out.write(wrong)
     assert storage.list() == []
 
@@ -359,7 +362,7 @@ def test_what_was_forged_is_not_signed_with_another_key(storage: Storage) -> Non
             archive_of(storage, BOTH).storage.read(path)
     forged = storage.read("runs/run-0/heartbeat.json")
     storage.put("runs/run-0/result.json", forged)  # by its name signed with the key that is trusted still
-    with pytest.raises(ArchiveUnsigned, match=r"runs/run-0/result\.json: key .* has not signed it so"):
+    with pytest.raises(ArchiveUnsigned, match=r"runs/run-0/result\.json: key .* did not make this signature"):
         a_run(storage, 20, TRUSTS_BOTH)
 
 

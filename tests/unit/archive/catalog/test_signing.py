@@ -175,9 +175,9 @@ def test_no_commit_behind_a_signed_one_is_unsigned(storage: Storage) -> None:
     a_run(storage, 0, ALICE)
     altered(storage, 2, strip)
     for keys in (READER, NO_KEYS):
-        with pytest.raises(ArchiveDamaged, match="commit 2 is not signed, and all are from commit 0 on"):
+        with pytest.raises(ArchiveDamaged, match="commit 2 is not signed, but all are from commit 0 on"):
             opened(storage, keys).load()
-        assert "commit 2 is not signed, and all are from commit 0 on" in faults(storage, keys)[0]
+        assert "commit 2 is not signed, but all are from commit 0 on" in faults(storage, keys)[0]
 
 
 @pytest.mark.parametrize("signature", ["A" * 86 + "==", "other"])
@@ -187,9 +187,9 @@ def test_a_wrong_signature_of_a_trusted_key_is_refused(storage: Storage, signatu
     other = json.loads(storage.read(names.commit_path(1)))["signature"] if signature == "other" else signature
     data = storage.read(path)
     storage.put(path, data[: data.rindex(b',"signature"')] + b',"signature":"%b"}' % other.encode())
-    with pytest.raises(ArchiveUnsigned, match=f"{path}: key {ALICE.signer} has not signed it so"):
+    with pytest.raises(ArchiveUnsigned, match=f"{path}: key {ALICE.signer} did not make this signature"):
         opened(storage).load()
-    assert f"key {ALICE.signer} has not signed it so" in faults(storage)[0]
+    assert f"key {ALICE.signer} did not make this signature" in faults(storage)[0]
 
 
 def test_the_newest_commit_that_somebody_else_has_added_is_refused(storage: Storage) -> None:
@@ -205,7 +205,7 @@ def test_verify_names_the_first_wrong_signature_also_where_the_chain_stands(stor
     data = storage.read(path)
     storage.put(path, data[: data.rindex(b',"signature"')] + b',"signature":"%b"}' % (b"A" * 86 + b"=="))
     assert opened(storage).load().commit == 2, "what stands on it is signed, and so is it"
-    assert f"{path}: key {ALICE.signer} has not signed it so" in faults(storage)[0]
+    assert f"{path}: key {ALICE.signer} did not make this signature" in faults(storage)[0]
 
 
 # ---- switching on, and writers
@@ -215,7 +215,7 @@ def test_an_archive_is_signed_from_a_commit_on_with_all_that_was_there(storage: 
     known = a_run(storage, 0, NO_KEYS, often=True)
     with pytest.raises(ArchiveUnsigned, match="no trusted key has signed commit 2") as caught:
         opened(storage).load()
-    assert "is signed by its next backup, if that knows its newest commit" in caught.value.hint
+    assert "The next backup signs an archive without signatures if it knows the newest commit" in caught.value.hint
     a_run(storage, 10, ALICE, known=known)
     archive = opened(storage)
     assert (archive.load().signed_since, archive.load().commit) == (3, 5)
@@ -247,7 +247,7 @@ def test_nobody_writes_a_signed_archive_without_a_key(storage: Storage) -> None:
     a_run(storage, 0, ALICE)
     for keys in (NO_KEYS, READER):
         with pytest.raises(
-            ArchiveUnsigned, match="is signed since commit 0, and this run has no key to sign with"
+            ArchiveUnsigned, match="has been signed since commit 0, but this run has no key to sign with"
         ) as caught:
             begun(storage, "next", keys)
         assert ENV_SIGNING_DIR in caught.value.hint
@@ -256,7 +256,7 @@ def test_nobody_writes_a_signed_archive_without_a_key(storage: Storage) -> None:
 
 def test_who_trusts_keys_and_has_none_writes_no_archive(storage: Storage) -> None:
     """He would not read it again."""
-    with pytest.raises(ArchiveUnsigned, match="is to be signed, and this run has no key to sign with"):
+    with pytest.raises(ArchiveUnsigned, match="is to be signed, but this run has no key to sign with"):
         begun(storage, "first", READER)
     assert storage.list(names.CATALOG) == []
 
@@ -377,8 +377,8 @@ def test_keys_are_in_pem_or_in_base64(tmp_path: Path) -> None:
     ("files", "what"),
     [
         ({}, "has no key"),
-        ({"ed25519": "c2VjcmV0"}, "ed25519 cannot be used: it holds something else than keys of Ed25519"),
-        ({"ed25519": "not base64!"}, "ed25519 cannot be used: it holds something else"),
+        ({"ed25519": "c2VjcmV0"}, "ed25519 cannot be used: it holds something other than Ed25519 keys"),
+        ({"ed25519": "not base64!"}, "ed25519 cannot be used: it holds something other"),
         ({"ed25519": b"\xff\xfe"}, "ed25519 cannot be used: UnicodeDecodeError"),
         ({"ed25519": " ".join([base64.b64encode(b"s" * 32).decode()] * 2)}, "it has more than one key"),
         ({"publicKeys": "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----"}, "publicKeys cannot be used"),
@@ -397,10 +397,10 @@ def test_keys_of_other_kinds_are_refused(tmp_path: Path, algorithm: str) -> None
     pem = subprocess.run(["openssl", "genpkey", "-algorithm", algorithm], check=True, capture_output=True).stdout
     public = subprocess.run(["openssl", "pkey", "-pubout"], input=pem, check=True, capture_output=True).stdout
     environ = folder_of(tmp_path, ed25519=pem)
-    with pytest.raises(CredentialsMissing, match="something else than keys of Ed25519"):
+    with pytest.raises(CredentialsMissing, match="something other than Ed25519"):
         signing_keys(environ)
     shutil.rmtree(environ[ENV_SIGNING_DIR])
-    with pytest.raises(CredentialsMissing, match="something else than keys of Ed25519"):
+    with pytest.raises(CredentialsMissing, match="something other than Ed25519"):
         signing_keys(folder_of(tmp_path, publicKeys=public))
 
 

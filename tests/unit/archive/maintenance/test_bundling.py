@@ -166,7 +166,7 @@ def test_a_missing_bundle_is_named_once(storage: Storage) -> None:
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        (lambda data: data[:30], "it is not whole JSON"),
+        (lambda data: data[:30], "it is not complete JSON"),
         (lambda data: data.replace(b'"first":0', b'"first":1'), "it holds commits 1 to 9, not 0 to 9"),
         (lambda data: data.replace(b'"last":9', b'"last":8'), "it holds commits 0 to 8, not 0 to 9"),
         (lambda data: data.replace(b'"format":1', b'"format":2'), "archive format 2"),

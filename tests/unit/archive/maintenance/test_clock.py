@@ -51,7 +51,7 @@ def test_the_slower_of_two_clocks_that_agree_is_taken(storage: Elsewhere) -> Non
 @pytest.mark.parametrize("ahead", [2 * HOUR, -2 * HOUR, 365 * 24 * HOUR])
 def test_a_store_with_another_time_is_told(storage: Elsewhere, ahead: int) -> None:
     storage.ahead = ahead
-    with pytest.raises(ClockDoubtful, match="that of the store 20"):
+    with pytest.raises(ClockDoubtful, match="the store's clock says 20"):
         checked_now(ended(storage, "one"))
     assert MAX_SKEW < 2 * HOUR * 1000
 
@@ -62,7 +62,7 @@ def test_a_jump_since_the_run_before_is_believed_by_the_next_run(storage: Elsewh
     before = writer.state.runs["one"]
     assert before.end_time is not None
     writer.state.runs["one"] = replace(before, end_time=before.end_time - MAX_JUMP - HOUR * 1000)
-    with pytest.raises(ClockDoubtful, match="the run before this one was at 20"):
+    with pytest.raises(ClockDoubtful, match="the previous run was at 20"):
         checked_now(writer)
     checked_now(ended(storage, "three"))
 
@@ -83,7 +83,7 @@ def test_backups_every_three_months_are_no_jumps(storage: Elsewhere) -> None:
     moved(writer, "two", 92)
     checked_now(writer)
     moved(writer, "two", 40)  # now 132 days ago, fifty days behind the one before
-    with pytest.raises(ClockDoubtful, match="the run before this one was at 20"):
+    with pytest.raises(ClockDoubtful, match="the previous run was at 20"):
         checked_now(writer)
 
 

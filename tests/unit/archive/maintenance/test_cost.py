@@ -238,7 +238,7 @@ class TestCommand:
     def test_tables(self, archive: Archive) -> None:
         shown = self.run(archive, "--cost")
         assert shown.exit_code == 0, shown.output
-        assert re.search(r"growth +not known: it takes a backup", shown.output)
+        assert re.search(r"growth +not known: this needs a backup", shown.output)
         assert re.search(r"^orders ", shown.output, re.M)
         assert re.search(r"^verify +0 ", shown.output, re.M)
         assert "a month" not in shown.output

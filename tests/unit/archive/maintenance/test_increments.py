@@ -227,7 +227,7 @@ def test_the_command_says_what_it_has_not_read(storage: Storage) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--share", "1/7"], "--share has a meaning only with --incremental"),
+        (["--share", "1/7"], "--share has no effect without --incremental"),
         (["--incremental", "--share", "7"], "--share: '7' is not a share like 1/30"),
         (["--incremental", "--share", "1/0"], "--share: '1/0' is not a share like 1/30"),
     ],

@@ -249,7 +249,7 @@ def test_a_damaged_segment_stays_and_is_told(storage: LocalStorage) -> None:
     path.write_bytes(data)
     merged = merge(storage)
     assert merged.segments == 8
-    assert "1 damaged segment could not be merged, logkeep verify tells of them: first " in merged.notes[0]
+    assert "1 damaged segment could not be merged, `logkeep verify` reports them: first " in merged.notes[0]
     assert spans(Archive.open(storage).load()) == [(0, 2), (2, 4), (4, 6), (6, 8)]
 
 
@@ -277,7 +277,7 @@ def test_only_neighbours_with_all_that_they_have_can_be_merged(storage: LocalSto
         [(first, replace(whole, base_offset=1)), (second, replace(whole, base_offset=1))],
     ):
         replaced, segments = drafted(state, [Exchange(*item) for item in wrong])
-        with pytest.raises(ValueError, match=r"segment 0 of .* has not all of what it replaces"):
+        with pytest.raises(ValueError, match=r"segment 0 of .* lacks a part of what it replaces"):
             put_in_place(state, replaced, segments, lambda key, row: None)
     replaced, segments = drafted(state, [Exchange(first, whole), Exchange(second, whole)])
     assert put_in_place(state, replaced, segments, lambda key, row: None) == (0, 0, 0, frozenset())

@@ -136,7 +136,7 @@ def test_a_hold_is_released_where_it_was_asked_for(archive: Archive) -> None:
     with begin(archive.storage, "run-3") as writer:
         writer.hold([run, TOPIC])
         writer.end(RunOutcome.SUCCEEDED)
-    with pytest.raises(SpecError, match="the hold on run run-1 is that of a KafkaBackup"):
+    with pytest.raises(SpecError, match="the hold on run run-1 belongs to a KafkaBackup"):
         change_holds(archive, "hold-1", [replace(run, origin=HoldOrigin.COMMAND)], release=True)
     with pytest.raises(SpecError, match="there is no hold on topics x to release"):
         change_holds(archive, "hold-2", [Hold(HoldKind.TOPIC, "x", HoldOrigin.COMMAND)], release=True)

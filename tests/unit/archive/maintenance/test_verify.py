@@ -220,7 +220,7 @@ def test_a_missing_object_is_named_and_loses_all(storage: Storage) -> None:
     assert str(caught.value) == (
         f"{storage.uri}/topics/orders/{ID}/partition=0/00000000000000000000.0000000001.log "
         "(topic orders partition 0 offset 0): the object is missing. "
-        "Put the object back from a copy of the archive. A restore continues without it with onDamagedArchive: Skip."
+        "Restore the object from a copy of the archive. With onDamagedArchive: Skip a restore continues without it."
     )
     assert _tolerant(storage, entry)[:2] == ([], [(0, 20)])
 
@@ -359,9 +359,9 @@ def test_where_markers_and_indexes_differ_it_is_told_and_nothing_is_lost(storage
     assert report.whole
     what = "topic orders partition 0: the transaction of producer"
     assert report.disagreements == [
-        f"{what} 7 with offsets 0 to 10 ends with an ABORT marker, and the transaction index has it as committed: "
+        f"{what} 7 with offsets 0 to 10 ends with an ABORT marker, but the transaction index has it as committed: "
         "the marker holds",
-        f"{what} 8 with offsets 5 to 11 ends with a COMMIT marker, and the transaction index has it as aborted: "
+        f"{what} 8 with offsets 5 to 11 ends with a COMMIT marker, but the transaction index has it as aborted: "
         "the marker holds",
     ]
     assert report.to_json()["disagreements"] == report.disagreements
@@ -454,12 +454,12 @@ def test_damage_to_the_catalog_is_named(storage: Storage) -> None:
     first, *_ = (info.path for _, _, info in reversed(archive.listing().checkpoints))
     storage.put(first, storage.read(first)[:-1])
     (fault,) = verify(archive).faults
-    assert (fault.object, fault.what) == (f"{storage.uri}/{first}", "its SHA-256 does not fit its content")
+    assert (fault.object, fault.what) == (f"{storage.uri}/{first}", "its SHA-256 does not match its content")
     # A later checkpoint still knows the segments that a lost commit named: they are checked all the same.
     storage.delete([names.commit_path(2)])
     report = verify(archive)
     assert [fault.what.partition(":")[0] for fault in report.faults] == [
-        "its SHA-256 does not fit its content",
+        "its SHA-256 does not match its content",
         "Commit 2 is missing",
     ]
     assert (report.segments, report.records) == (4, 40)

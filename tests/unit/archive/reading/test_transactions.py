@@ -194,7 +194,7 @@ def test_a_marker_decides_where_an_index_is_empty(storage: Storage) -> None:
     aborted, outcomes = aborted_in(storage, "orders", entries, KEPT)
     assert spans(aborted) == [(0, 3)]
     assert [str(item) for item in outcomes.disagreements] == [
-        "the transaction of producer 7 with offsets 0 to 3 ends with an ABORT marker, and the transaction index has it "
+        "the transaction of producer 7 with offsets 0 to 3 ends with an ABORT marker, but the transaction index has it "
         "as committed: the marker holds"
     ]
 
@@ -238,7 +238,7 @@ def test_an_object_that_saves_reading_is_not_believed_when_it_was_altered(storag
         storage.put(path, altered)
         assert segment_transactions(storage, "orders", first) == said
         (fault,) = verify_segment(storage, "orders", first)
-        assert fault.what == "it is not what the log says; it can be deleted, the log holds the same"
+        assert fault.what == "it differs from the log; it can be deleted, since the log holds the same"
     storage.delete([path])
     assert segment_transactions(storage, "orders", first) == said
     assert verify_segment(storage, "orders", first) == []

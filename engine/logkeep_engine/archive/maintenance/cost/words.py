@@ -55,7 +55,7 @@ def summary_of(cost: ArchiveCost, words: CostWords) -> Rows:
         ("logs", stored.logs),
         ("indexes", stored.indexes),
         ("snapshots", stored.snapshots),
-        ("removed, not deleted yet", stored.removed),
+        ("removed, not yet deleted", stored.removed),
         ("catalog", stored.catalog),
         ("runs", stored.runs),
         ("digests of records", stored.digests),
@@ -81,7 +81,7 @@ def summary_of(cost: ArchiveCost, words: CostWords) -> Rows:
 def _growth(cost: ArchiveCost) -> str:
     found = cost.growth
     if found is None:
-        return f"{NOT_KNOWN}: it takes a backup that began after the first that succeeded, and an hour"
+        return f"{NOT_KNOWN}: this needs a backup that started after the first successful one, and an hour"
     runs = so_many(found.runs, "backup")
     other = f", and {human_bytes(found.other_per_day)} of other objects" if found.other_per_day else ""
     return f"{human_bytes(found.bytes_per_day)} a day{other}, by {runs} since {found.since_time}"
