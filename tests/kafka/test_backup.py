@@ -177,11 +177,11 @@ def test_positions_that_no_client_reads_from_are_told_by_number_and_name(
     (group,) = backups.state().groups
     below, past = result.warnings
     assert below.startswith(
-        "2 positions of consumer groups were below 0, which clients treat as no position: not archi"
+        "2 positions of consumer groups pointed below 0, which clients treat as no position: not archi"
     )
     group_id = f"group '{unique}-group' has"
     assert f"{group_id} -1 in topic {unique} partition 0; {group_id} -2 in topic {unique} partition 1" in below
-    assert past.startswith("1 position of consumer groups were past the end of what is archived")
+    assert past.startswith("1 position of consumer groups pointed past the end of what is archived")
     assert past.endswith(f"{group_id} 1000000 in topic {unique} partition 2, archived is {group.offset}")
 
 
@@ -201,7 +201,7 @@ def test_run_ends_at_the_oldest_open_transaction_and_knows_what_was_aborted_belo
     assert (txn.first_offset, txn.last_offset) == (0, 4)
     assert [group.offset for group in backups.state().groups] == [5], "no position past the archived end"
     assert any(
-        "1 position of consumer groups were past the end of what is archived" in note for note in first.warnings
+        "1 position of consumer groups pointed past the end of what is archived" in note for note in first.warnings
     )
     assert backups.faults() == []
     topics.end(still_open, unique, commit=True)

@@ -49,7 +49,7 @@ def find_groups(control: ControlPlane, wanted: ConsumerGroups, topics: Iterable[
         for note in answer.notes:
             log.info("%s", note)
         negative = [_has(item, item.offset) for item in answer.negative if item.topic in ids]
-        told += _told(negative, "were below 0, which clients treat as no position: not archived")
+        told += _told(negative, "pointed below 0, which clients treat as no position: not archived")
     left_out = [
         (name, group.kind.lower(), _UNKNOWN)
         for name, group in groups.items()
@@ -94,9 +94,9 @@ def told_of_positions(
             (beyond if at_end else back).append(f"{_has(item, item.offset)}, archived is {offset}")
     end = "the end of what is archived (that of the log, or a transaction that is still open)"
     return [
-        *_told(beyond, f"were past {end}: that end was archived"),
-        *_told(back, "were where a log has since been cut off: the offset of the cut was archived"),
-        *_told(nowhere, "were in a partition that the topic does not have: not archived"),
+        *_told(beyond, f"pointed past {end}: that end was archived"),
+        *_told(back, "pointed to where a log has since been cut off: the offset of the cut was archived"),
+        *_told(nowhere, "pointed into a partition that the topic does not have: not archived"),
     ]
 
 

@@ -82,7 +82,7 @@ class StatusWithConditions(StatusPart):
     somebody acts. DataLoss: records are missing. Coverage: all that the spec names was found. RetentionRisk: Kafka may
     delete records before they are archived. ScheduledRun: a run of the schedule is on its way, or the operator releases
     held topics, and the success before it stands. Verified: what the last drill found. StaleKeys: keys are alive in the
-    archive and gone in the cluster."""
+    archive and gone from the cluster."""
 
     def condition(self, kind: str) -> Condition | None:
         """The condition of this type, None if the status has none."""

@@ -35,21 +35,21 @@ def test_positions_of_a_partition_that_gave_no_answer_are_told_with_the_partitio
 
 def test_positions_past_the_end_are_told_by_number_and_name() -> None:
     (note,) = told([at(0, 50), at(1, 21, "a\n")], [at(0, 10), at(1, 20, "a\n")])
-    assert note.startswith("2 positions of consumer groups were past the end of what is archived")
+    assert note.startswith("2 positions of consumer groups pointed past the end of what is archived")
     assert "group 'g' has 50 in topic orders partition 0, archived is 10" in note
     assert "group 'a\\n' has 21 in topic orders partition 1, archived is 20" in note
 
 
 def test_positions_in_an_old_end_of_a_log_are_told() -> None:
     (note,) = told([at(1, 15)], [at(1, 7)])
-    assert note.startswith("1 position of consumer groups were where a log has since been cut off")
+    assert note.startswith("1 position of consumer groups pointed to where a log has since been cut off")
     assert note.endswith("group 'g' has 15 in topic orders partition 1, archived is 7")
 
 
 def test_positions_in_partitions_that_no_topic_has_are_told() -> None:
     (note,) = told([at(number, 1) for number in range(3, 10)], [])
     assert note.startswith(
-        "7 positions of consumer groups were in a partition that the topic does not have: not archived"
+        "7 positions of consumer groups pointed into a partition that the topic does not have: not archived"
     )
     assert "group 'g' has 1 in topic orders partition 7; and 2 more" in note
     assert "partition 8" not in note

@@ -106,7 +106,7 @@ class ReconcileFacts(Facts):
     keys: Count = 0
     """Keys that the archive has of them."""
     stale: Count = 0
-    """Keys that are alive in the archive and gone in the cluster."""
+    """Keys that are alive in the archive and gone from the cluster."""
     missing: Count = 0
     """Keys whose last record the archive lacks, though it accounts for its offset."""
     end_time: FactTime | None = None
