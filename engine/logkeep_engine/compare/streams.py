@@ -7,8 +7,9 @@
 What a consumer sees with `read_committed` is compared: neither control records nor records of aborted transactions. A
 partition that only one side has counts if it has such a record. Key, value, headers and timestamp must be equal;
 offsets only if asked for, since a restore may give others. Without offsets both sides are walked in step, and where
-they part, the next records that are equal again are looked for among a window of records. Memory: the blocks that a
-side reads, and a digest for each record of the window, whatever the size of records and partitions.
+they part, the next records that are equal again are looked for among a window of records, and if there are none, among
+a larger one. Memory: the blocks that a side reads, and a digest for each record of the window, whatever the size of
+records and partitions.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from logkeep_engine.compare.difference import A_AND_B, Difference, DifferenceKin
 from logkeep_engine.log.batch import MAX_OFFSET
 from logkeep_engine.log.consumed import LogRecord, differing_fields
 from logkeep_engine.log.rows import Rows, as_rows
+
+_FAR = 64  # times the window
 
 Partition = tuple[str, int]
 ReadFrom = Callable[[int], Iterator[Rows]]
@@ -110,8 +113,8 @@ class Side(Protocol):
 @dataclass(frozen=True, slots=True)
 class Rules:
     """The rules of a comparison. `rename`: topic of A to topic of B. `ignore`: "headers", "timestamp". `window`: this
-    many records of each side are looked at after a difference. `shown`: this many differences are looked at for the
-    fields that differ."""
+    many records of each side are looked at after a difference, and more if nothing common is among them. `shown`: this
+    many differences are looked at for the fields that differ."""
 
     offsets: bool = False
     ignore: frozenset[str] = frozenset()
@@ -153,12 +156,18 @@ class StreamComparison(Iterator[PlacedDifference]):
 
     def _differences(self, one: ReadFrom, other: ReadFrom) -> Iterator[Difference]:
         a, b = _Window(one(0), self._rules.ignore), _Window(other(0), self._rules.ignore)
-        while a.fill(2 * self._rules.window) | b.fill(2 * self._rules.window):
-            found = self._aligned(a, b)
+        near, far = self._rules.window, _FAR * self._rules.window
+        window = near
+        while a.fill(2 * window) | b.fill(2 * window):
+            found = self._aligned(a, b, window, pair_up=window == far)
             self.counts.add(found)
             yield from found.differences
             a.forget(found.passed)
             b.forget(found.taken)
+            if found.apart is not None:
+                window = far
+            elif not found.differences:
+                window = near
 
     def _with_fields(self, item: Difference, one: ReadFrom, other: ReadFrom) -> Difference:
         """The difference with the fields that differ. Both records are read again for it: nothing else keeps one."""
@@ -170,15 +179,15 @@ class StreamComparison(Iterator[PlacedDifference]):
             return item
         return replace(item, fields=differing_fields(left, right, self._rules.ignore))
 
-    def _aligned(self, a: _Window, b: _Window) -> Alignment:
+    def _aligned(self, a: _Window, b: _Window, window: int, *, pair_up: bool) -> Alignment:
         """The next records of both sides, as far as what follows them is known."""
         if self._rules.offsets or not a.digests or not b.digests:
             return by_offset(a, b, min(a.until, b.until))
         both = min(len(a), len(b))
         if a.digests[:both] == b.digests[:both]:
             return Alignment((), both, passed=both)
-        records, ahead = len(a) - (0 if a.ended else self._rules.window), 0 if b.ended else self._rules.window
-        return align(a, b, records, most=sys.maxsize, ahead=ahead)
+        records, ahead = len(a) - (0 if a.ended else window), 0 if b.ended else window
+        return align(a, b, records, most=sys.maxsize, pair_up=pair_up, ahead=ahead)
 
 
 class _Window(ListedRecords):

@@ -79,6 +79,23 @@ def test_a_record_that_is_there_twice_or_has_changed_places_is_called_so() -> No
     assert swapped == ["t-0: offset 0 of A and the next record have changed places, at offset 50 of B"]
 
 
+@pytest.mark.parametrize("count", [1001, 8000, 40_000])
+def test_records_that_one_side_lacks_are_called_so_however_many_they_are(count: int) -> None:
+    a, b = records(range(60_000)), records([*range(500), *range(500 + count, 60_000)])
+    for sides, kind in (((a, b), "only in A"), ((b, a), "only in B")):
+        one, other = (Listed(t=side) for side in sides)
+        comparison = StreamComparison(one, other)
+        assert [(item.kind, item.found.records) for item in comparison] == [(kind, count)]
+        assert comparison.counts.equal == 60_000 - count
+
+
+def test_sides_without_anything_in_common_are_different_to_the_end() -> None:
+    comparison = StreamComparison(Listed(t=records(range(200))), Listed(t=records(range(500, 710))), Rules(window=1))
+    assert len(list(comparison)) == 201
+    counts = comparison.counts
+    assert (counts.equal, counts.different, counts.only_a, counts.only_b) == (0, 200, 0, 10)
+
+
 def test_large_records_are_not_kept() -> None:
     class Large(Listed):
         def rows(self, topic: str, _partition: int, start: int = 0) -> Iterator[Rows]:
