@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from logkeep_engine.contract.archive import (
+from logkeep_engine.contract.facts.archive import (
     ArchiveReport,
     ArchiveSize,
     Cause,
@@ -15,38 +15,51 @@ from logkeep_engine.contract.archive import (
     TopicBehind,
     TopicDeadline,
 )
+from logkeep_engine.contract.facts.values import time_of
 from logkeep_engine.contract.values import parse_timestamp
 from tests.apiserver.operator import Namespace, Operator, result, run_id_of, wait_for
 from tests.apiserver.test_operator import start
 
 pytestmark = pytest.mark.timeout(300)
 
-SIZE = ArchiveSize(topics=3, segments=9, objects=27, records=70, bytes=4096, stored_bytes=1536, bytes_per_day=2048)
+SIZE = ArchiveSize(
+    topics=3,
+    segments=9,
+    objects=27,
+    records=70,
+    bytes=4096,
+    stored_bytes=1536,
+    bytes_per_day=2048,
+    size="1.5 KiB",
+    growth="2.0 KiB/day",
+)
 
 
 def report(began: float, deadline: float) -> ArchiveReport:
     return ArchiveReport(
         size=SIZE,
         recovery=Recoverable(
-            first_time=began - 86400,
-            last_time=began,
+            first_time=time_of(began - 86400),
+            last_time=time_of(began),
             topics=3,
             topics_behind=2,
             behind=(
-                TopicBehind(topic="clicks", first_time=began - 86400, last_time=began - 3600, offsets=41),
+                TopicBehind(
+                    topic="clicks", first_time=time_of(began - 86400), last_time=time_of(began - 3600), offsets=41
+                ),
                 TopicBehind(topic="orders"),
             ),
         ),
         retention=Deadlines(
-            check_time=began + 1,
-            deadline=deadline,
+            check_time=time_of(began + 1),
+            deadline=time_of(deadline),
             unknown_topics=1,
             topics=(
                 TopicDeadline(
                     topic="clicks",
                     partition=3,
-                    deadline=deadline,
-                    oldest_time=began - 3600,
+                    deadline=time_of(deadline),
+                    oldest_time=time_of(began - 3600),
                     window_seconds=3600,
                     cause=Cause.DELETED,
                 ),

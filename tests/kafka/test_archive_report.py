@@ -6,16 +6,25 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.contract.archive import ArchiveReport, Cause
+from logkeep_engine.contract.facts.archive import ArchiveReport, Cause
+from logkeep_engine.contract.facts.values import time_of
 from logkeep_engine.contract.run import RunResult
+from logkeep_engine.contract.values import human_bytes, parse_timestamp
 from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import KafkaBroker
+from tests.cluster.process import wait_until
 from tests.command import logkeep
 from tests.kafka.backing_up import Topics, numbers
 from tests.kafka.restores import back_up, backup_spec, try_backup
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
+
+
+def seconds(text: str) -> float:
+    moment = parse_timestamp(text)
+    assert moment is not None
+    return moment.timestamp()
 
 
 def told(result: RunResult) -> ArchiveReport:
@@ -43,9 +52,9 @@ def test_the_limits_of_each_topic_make_its_deadline(
     topics.create(unlimited, retention_ms="-1")
     for topic in (by_time, by_size, compacted, unlimited):
         topics.produce(topic, numbers(500), key=lambda number: b"%d" % number)
-    before = time.time()
+    before = time_of(time.time())
     report = told(back_up(backup_spec(kafka, tmp_path, f"{unique}-.*")))
-    after = time.time()
+    after = time_of(time.time())
 
     assert before <= report.recovery.last_time <= after
     assert (report.recovery.topics, report.recovery.topics_behind, report.recovery.behind) == (4, 0, ())
@@ -55,13 +64,14 @@ def test_the_limits_of_each_topic_make_its_deadline(
     state = Archive.open(open_uri(tmp_path.as_uri())).load()
     archived = sum(entry.bytes for segments in state.segments.values() for entry in segments)
     assert report.size.stored_bytes == report.size.bytes == archived > 0
+    assert (report.size.size, report.size.growth) == (human_bytes(archived), None)
     assert causes(report) == {by_time: Cause.TIME, by_size: Cause.SIZE}
     assert report.retention is not None
     assert report.retention.unknown_topics == 0
     times = {topic.topic: topic for topic in report.retention.topics}
     assert times[by_time].window_seconds == 86400
     # All is archived and nothing has come since: a record that comes now is kept for a day.
-    assert before <= times[by_time].deadline - 86400 <= after
+    assert before <= time_of(seconds(times[by_time].deadline) - 86400) <= after
     assert report.retention.deadline == min(topic.deadline for topic in report.retention.topics)
 
 
@@ -80,7 +90,7 @@ def test_records_that_are_deleted_early_tell_how_long_the_cluster_keeps_them(
     assert second.retention is not None
     assert second.retention.topics[0].window_seconds < 3600
     assert second.retention.deadline is not None
-    assert second.retention.deadline < time.time() + 3600
+    assert seconds(second.retention.deadline) < time.time() + 3600
 
 
 def test_a_topic_that_could_not_be_archived_whole_is_behind_since_the_last_success(
@@ -95,6 +105,8 @@ def test_a_topic_that_could_not_be_archived_whole_is_behind_since_the_last_succe
     for topic in (whole, lost):
         topics.produce(topic, numbers(50))
     topics.delete_records(lost, 70)
+    later = time.time() + 1  # the report tells whole seconds
+    wait_until(lambda: time.time() > later, 10, "the next second")
     result = try_backup(spec, "run-2")
     assert (result.outcome, result.error_code) == ("Failed", "DataLoss")
     report = told(result)
@@ -104,7 +116,8 @@ def test_a_topic_that_could_not_be_archived_whole_is_behind_since_the_last_succe
     assert report.retention is not None
     times = {topic.topic: topic for topic in report.retention.topics}
     # The run asked for the time of the first record behind the archived ones, which the broker has.
-    assert first.recovery.last_time - 60 < times[lost].oldest_time < times[whole].oldest_time
+    assert seconds(first.recovery.last_time) - 60 < seconds(times[lost].oldest_time)
+    assert times[lost].oldest_time < times[whole].oldest_time
 
     shown = logkeep("inspect", tmp_path.as_uri())
     assert shown.returncode == 0, shown.stderr
@@ -151,14 +164,14 @@ def test_what_lies_behind_an_open_transaction_is_not_promised(
     first = told(back_up(backup_spec(kafka, tmp_path, f"{unique}-.*"), "run-1"))
 
     assert first.size.records == 100
-    assert first.recovery.last_time < before, "a transaction of a short time puts it off"
+    assert first.recovery.last_time < time_of(before), "a transaction of a short time puts it off"
     (behind,) = first.recovery.behind
     assert (behind.topic, behind.offsets, first.recovery.topics_behind) == (stuck, 21, 1)
-    assert behind.last_time == hour_ago / 1000
+    assert behind.last_time == time_of(hour_ago / 1000)
     assert first.retention is not None
     oldest = {topic.topic: topic.oldest_time for topic in first.retention.topics}
-    assert (oldest[stuck], first.retention.deadline) == (behind.last_time, behind.last_time + 86400)
-    assert oldest[stuck] < oldest[held] < before < oldest[whole]
+    assert (oldest[stuck], first.retention.deadline) == (behind.last_time, time_of(hour_ago / 1000 + 86400))
+    assert oldest[stuck] < oldest[held] <= time_of(before) <= oldest[whole]
 
     for producer, topic in ((short, held), (long, stuck)):
         topics.end(producer, topic, commit=True)

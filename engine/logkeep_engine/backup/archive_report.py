@@ -26,7 +26,7 @@ from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading.completeness import complete_until
 from logkeep_engine.backup.coverage import protected_topics
 from logkeep_engine.backup.watch import EndedBackup, HeldBack, ask_brokers
-from logkeep_engine.contract.archive import (
+from logkeep_engine.contract.facts.archive import (
     MAX_PATH,
     ArchiveReport,
     ArchiveSize,
@@ -38,7 +38,10 @@ from logkeep_engine.contract.archive import (
     TopicGenerations,
     TopicSnapshots,
 )
+from logkeep_engine.contract.facts.values import MAX_TIME, time_of
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import MAX_LIST
+from logkeep_engine.contract.values import human_bytes
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.storage import LockedObject
 
@@ -64,13 +67,15 @@ def archive_report(backup: EndedBackup, connection: KafkaConnection, retained: R
             records=whole.records,
             bytes=whole.bytes,
             stored_bytes=whole.stored_bytes,
+            size=human_bytes(whole.stored_bytes),
             bytes_per_day=None if grown is None else grown.bytes_per_day,
+            growth=None if grown is None else f"{human_bytes(grown.bytes_per_day)}/day",
         ),
         recovery=recovery(backup, by_topic, whole.first, told.held),
         retention=told.deadlines,
         snapshots=snapshots_of(backup.state),
         generations=generations_of(backup.state),
-        retained=retained,
+        retained=None if retained is None else replace(retained, run_id=backup.run_id),
     )
 
 
@@ -99,7 +104,7 @@ def _snapshots(
         records=totals.records,
         bytes=totals.bytes,
         exact_after=None if max(times, default=NO_TIME) == NO_TIME else _time(max(times)),
-        exact_nowhere=sum(exact[key] is None for key in keys),
+        exact_nowhere=sum(exact[key] is None for key in keys) or None,
     )
 
 
@@ -149,9 +154,10 @@ def retained_by(state: ArchiveState, rules: RetentionRules, done: RetentionDone 
 def _locked(found: Sequence[LockedObject]) -> Locked | None:
     if not found:
         return None
+    until = [item.until for item in found if item.until is not None]
     return Locked(
         objects=len(found),
-        until=max((item.until for item in found if item.until is not None), default=None),
+        until=None if not until else time_of(min(max(until), MAX_TIME)),
         legal_holds=sum(item.legal_hold for item in found),
         first=found[0].path[:MAX_PATH],
     )
@@ -191,10 +197,10 @@ def recovery(
         told.append(TopicBehind(topic=name, first_time=first_time, last_time=_ms(oldest), offsets=offsets))
     return Recoverable(
         first_time=_time(first),
-        last_time=until / 1000,
+        last_time=time_of(until / 1000),
         topics=len(names),
         topics_behind=len(told),
-        behind=tuple(sorted(told, key=lambda topic: (topic.last_time or 0.0, topic.topic))[:MAX_LIST]),
+        behind=tuple(sorted(told, key=lambda topic: (topic.last_time or "", topic.topic))[:MAX_LIST]),
     )
 
 
@@ -223,9 +229,9 @@ def _behind(
     ]
 
 
-def _ms(ms: int | None) -> float | None:
+def _ms(ms: int | None) -> str | None:
     return _time(ms) if ms is not None else None
 
 
-def _time(ms: int) -> float | None:
-    return ms / 1000 if moment(ms) else None
+def _time(ms: int) -> str | None:
+    return time_of(ms / 1000) if moment(ms) else None

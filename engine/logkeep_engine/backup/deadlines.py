@@ -15,7 +15,8 @@ from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.packed import PackedSegments
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.totals import totals_of
-from logkeep_engine.contract.archive import LATEST_TIME, Cause, TopicDeadline
+from logkeep_engine.contract.facts.archive import Cause, TopicDeadline
+from logkeep_engine.contract.facts.values import MAX_TIME, time_of
 from logkeep_engine.log.cleanup import NO_LIMITS, LogLimits
 
 LEAST_SECONDS = 1.0  # no rate is told by a shorter time
@@ -46,15 +47,16 @@ class RunTimes:
 
 def deadlines(watched: Iterable[WatchedPartition], state: ArchiveState, times: RunTimes) -> list[TopicDeadline]:
     """The deadline of each topic that has one, which is the soonest of its partitions. The soonest is first."""
-    soonest: dict[str, TopicDeadline] = {}
+    soonest: dict[str, tuple[float, TopicDeadline]] = {}
     for partition in watched:
         found = _deadline(partition, state, times)
-        if found is not None and (found.topic not in soonest or found.deadline < soonest[found.topic].deadline):
-            soonest[found.topic] = found
-    return sorted(soonest.values(), key=lambda item: (item.deadline, item.topic))
+        if found is not None and (partition.topic not in soonest or found[0] < soonest[partition.topic][0]):
+            soonest[partition.topic] = found
+    return [found for _, found in sorted(soonest.values(), key=lambda item: (item[0], item[1].topic))]
 
 
-def _deadline(partition: WatchedPartition, state: ArchiveState, times: RunTimes) -> TopicDeadline | None:
+def _deadline(partition: WatchedPartition, state: ArchiveState, times: RunTimes) -> tuple[float, TopicDeadline] | None:
+    """The deadline of a partition, also in seconds since the epoch with their fractions."""
     if partition.limits == NO_LIMITS:
         return None
     windows = list(_windows(partition, state, times))
@@ -62,16 +64,17 @@ def _deadline(partition: WatchedPartition, state: ArchiveState, times: RunTimes)
         return None
     seconds, cause = min(windows, key=lambda window: window[0])
     oldest = max(partition.oldest, 0) / 1000
-    if oldest + seconds > LATEST_TIME:
+    if oldest + seconds > MAX_TIME:
         return None
-    return TopicDeadline(
+    found = TopicDeadline(
         topic=partition.topic,
         partition=partition.key[1],
-        deadline=oldest + seconds,
-        oldest_time=oldest,
+        deadline=time_of(oldest + seconds),
+        oldest_time=time_of(oldest),
         window_seconds=int(seconds),
         cause=cause,
     )
+    return oldest + seconds, found
 
 
 def _windows(partition: WatchedPartition, state: ArchiveState, times: RunTimes) -> Iterable[tuple[float, Cause]]:

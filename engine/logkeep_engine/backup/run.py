@@ -66,9 +66,9 @@ from logkeep_engine.backup.summary import (
 )
 from logkeep_engine.backup.task import BackupTask, PieceDone, archive_task
 from logkeep_engine.backup.watch import EndedBackup
-from logkeep_engine.contract.archive import ArchiveReport
 from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.cluster_state import ClusterStateMode
+from logkeep_engine.contract.facts.archive import ArchiveReport
 from logkeep_engine.contract.facts.outcome import LossFact, ReconcileFacts
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import MAX_LIST, RunRequest, RunResult

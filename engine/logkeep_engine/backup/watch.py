@@ -15,7 +15,8 @@ from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup.deadlines import RunTimes, WatchedPartition, deadlines
 from logkeep_engine.backup.plan import ALL_PARTITIONS, BackupPlan, TopicPartition, open_gaps, open_pieces
-from logkeep_engine.contract.archive import Deadlines
+from logkeep_engine.contract.facts.archive import Deadlines
+from logkeep_engine.contract.facts.values import time_of
 from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.run import MAX_LIST
 from logkeep_engine.errors import LogkeepError
@@ -107,7 +108,7 @@ def _ask(backup: EndedBackup, control: ControlPlane) -> BrokerRetentionLimits:
     unknown |= {name for name, _ in blind | (limited - oldest.keys())}
     soonest = deadlines(watched, backup.state, _times(backup, now))
     found = Deadlines(
-        check_time=now / 1000,
+        check_time=time_of(now / 1000),
         deadline=soonest[0].deadline if soonest else None,
         unknown_topics=len(unknown),
         topics=tuple(soonest[:MAX_LIST]),

@@ -10,9 +10,8 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, ValidationError
 
-from logkeep_engine.contract.archive import Count, Seconds
+from logkeep_engine.contract.facts.values import MAX_TIME, Count, TopicName
 from logkeep_engine.contract.facts.values import Text as AnyText
-from logkeep_engine.contract.facts.values import TopicName
 from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.values import so_many, told_aborted
 
@@ -149,7 +148,7 @@ class DryRunReport(Model):
     aborted_records: Count | None = None
     requests: Count = 0
     storage_requests: Count = 0
-    seconds: Seconds | None = None
+    seconds: Annotated[int, Field(strict=True, ge=0, le=MAX_TIME)] | None = None
     bytes_per_second: Count | None = None
     rate: Text = ""
     groups: Count = 0

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from logkeep_engine.contract.anchor import AnchorText, consent_in
-from logkeep_engine.contract.archive import ArchiveReport
 from logkeep_engine.contract.dry_run import DryRunReport
+from logkeep_engine.contract.facts.archive import ArchiveReport
 from logkeep_engine.contract.facts.outcome import (
     ClusterStateFacts,
     DrillFacts,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
+from logkeep_engine.contract.facts.archive import Deadlines, Recoverable
 from logkeep_engine.contract.facts.outcome import (
     ClusterStateFacts,
     EmittedFacts,
@@ -19,7 +20,7 @@ from logkeep_engine.contract.facts.outcome import (
 from logkeep_engine.contract.facts.progress import TopicProgress
 from logkeep_engine.contract.facts.values import Count, Listed, OnlyBackup, OnlyRestore, Timestamp, Whole
 from logkeep_engine.contract.model import schema
-from logkeep_operator.api.archive_status import ArchiveStatus, RecoveryStatus, RetentionStatus
+from logkeep_operator.api.archive_status import ArchiveStatus
 from logkeep_operator.api.dry_run_status import DryRunStatus
 from logkeep_operator.api.part import StatusPart
 
@@ -260,9 +261,9 @@ class Status(StatusWithConditions):
     """How far the run has come."""
     archive: ArchiveStatus | None = None
     """The archive as the last run of a backup left it, or the one that was restored from."""
-    recovery: Annotated[RecoveryStatus | None, OnlyBackup] = None
+    recovery: Annotated[Recoverable | None, OnlyBackup] = None
     """The records that a restore brings back, as the last run left it that tried everything."""
-    retention: Annotated[RetentionStatus | None, OnlyBackup] = None
+    retention: Annotated[Deadlines | None, OnlyBackup] = None
     """When the Kafka cluster may delete records that are not archived, as the last run has found out. Absent if it
     could not."""
     last_success_time: Timestamp | None = None

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
+from logkeep_engine.contract.facts.archive import TopicDeadline
 from logkeep_engine.contract.facts.values import timestamp
 from logkeep_engine.contract.values import human_duration, parse_timestamp, so_many
 from logkeep_engine.contract.visible import cut
 from logkeep_operator.api import Condition, Resource, Status, StatusOutcome
-from logkeep_operator.api.archive_status import DeadlineStatus
 
 CONDITION = "RetentionRisk"
 NEAR = 5  # a deadline is near if less than this part of the time until it is left
@@ -144,7 +144,7 @@ def _danger(status: Status, forecast: _Forecast, reason: str) -> str:
     return f"{what}{_first(first)}. Run more often, or keep records longer.{_more(status)}"
 
 
-def _first(topic: DeadlineStatus | None) -> str:
+def _first(topic: TopicDeadline | None) -> str:
     if topic is None:
         return ""
     why = _CAUSES.get(topic.cause, "").format(human_duration(topic.window_seconds))

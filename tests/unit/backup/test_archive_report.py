@@ -26,6 +26,7 @@ from logkeep_engine.archive.reading.completeness import complete_until
 from logkeep_engine.backup.archive_report import generations_of, recovery, retained_by, topic_totals
 from logkeep_engine.backup.plan import BackupPlan, Chunk
 from logkeep_engine.backup.watch import EndedBackup, HeldBack
+from logkeep_engine.contract.facts.values import time_of
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import MAX_LIST
 from logkeep_engine.storage import LockedObject, Storage, open_uri
@@ -93,10 +94,10 @@ def back_up(storage: Storage, plan: BackupPlan, done: int, outcome: RunOutcome =
     return backed(storage, plan, plan.run_id)
 
 
-def told(found: EndedBackup) -> dict[str, tuple[float | None, int | None]]:
+def told(found: EndedBackup) -> dict[str, tuple[str | None, int | None]]:
     by_topic = topic_totals(found.state)
     report = recovery(found, by_topic, min((totals.first for totals in by_topic.values()), default=-1))
-    assert report.last_time == found.begun / 1000
+    assert report.last_time == time_of(found.begun / 1000)
     assert report.topics_behind == len(report.behind)
     return {topic.topic: (topic.last_time, topic.offsets) for topic in report.behind}
 
@@ -109,7 +110,7 @@ def test_a_topic_is_complete_up_to_the_last_run_that_archived_it_whole(storage: 
     second = back_up(
         storage, planned("run-2", piece(10, 20), piece(20, 30), piece(0, 10, partition=1)), 1, RunOutcome.FAILED
     )
-    assert told(second) == {"orders": (first.begun / 1000, 20)}
+    assert told(second) == {"orders": (time_of(first.begun / 1000), 20)}
     assert second.begun > first.begun
     state = second.state
     assert complete_until(second.archive, state, state.topics) == {
@@ -159,12 +160,12 @@ def test_a_transaction_that_is_open_puts_off_the_time_or_names_its_topic(storage
     done = back_up(storage, planned("run-1", piece(0, 10), piece(0, 10, USERS)), 2)
     by_topic = topic_totals(done.state)
     short = recovery(done, by_topic, TIME, {"orders": HeldBack(7, done.begun - 1000)})
-    assert (short.last_time, short.behind) == ((done.begun - 1000) / 1000, ())
+    assert (short.last_time, short.behind) == (time_of((done.begun - 1000) / 1000), ())
     long = recovery(done, by_topic, TIME, {"orders": HeldBack(7, done.begun - HOUR), "users": HeldBack(2, None)})
-    assert (long.last_time, long.topics_behind) == (done.begun / 1000, 2)
+    assert (long.last_time, long.topics_behind) == (time_of(done.begun / 1000), 2)
     assert [(topic.topic, topic.last_time, topic.offsets) for topic in long.behind] == [
         ("users", None, 2),
-        ("orders", (done.begun - HOUR) / 1000, 7),
+        ("orders", time_of((done.begun - HOUR) / 1000), 7),
     ]
 
 
@@ -188,7 +189,12 @@ def test_a_run_tells_what_its_retention_has_removed_and_which_points_it_keeps(st
     told = retained_by(writer.state, rules, replace(done, purged=Purged(1, 9, locked=locked)))
     assert told is not None
     assert told.locked is not None
-    assert (told.locked.objects, told.locked.until, told.locked.legal_holds, told.locked.first) == (2, 5.0, 1, "a.log")
+    assert (told.locked.objects, told.locked.until, told.locked.legal_holds, told.locked.first) == (
+        2,
+        "1970-01-01T00:00:05Z",
+        1,
+        "a.log",
+    )
 
 
 def test_a_run_without_rules_and_removals_tells_nothing_of_retention(storage: Storage) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup.deadlines import RunTimes, WatchedPartition, deadlines
-from logkeep_engine.contract.archive import LATEST_TIME, Cause
+from logkeep_engine.contract.facts.archive import Cause
+from logkeep_engine.contract.facts.values import MAX_TIME, time_of
 from logkeep_engine.contract.model import replace
 from logkeep_engine.log.cleanup import NO_LIMITS, LogLimits
 from logkeep_engine.storage import Storage, open_uri
@@ -46,7 +47,7 @@ def archived(storage: Storage, *, hours: float = 0, size: int = 3600) -> Archive
 
 def test_a_record_is_kept_for_retention_ms_from_the_time_of_the_oldest_that_is_not_archived() -> None:
     (found,) = deadlines([watched(DAY_LIMIT, oldest=TIME)], ArchiveState(), TIMES)
-    assert (found.deadline, found.oldest_time) == ((TIME + 24 * HOUR) / 1000, TIME / 1000)
+    assert (found.deadline, found.oldest_time) == (time_of((TIME + 24 * HOUR) / 1000), time_of(TIME / 1000))
     assert (found.topic, found.partition, found.window_seconds, found.cause) == ("orders", 0, 86400, Cause.TIME)
 
 
@@ -62,7 +63,7 @@ def test_the_soonest_partition_counts_and_the_soonest_topic_is_first() -> None:
 def test_without_a_limit_there_is_no_deadline(storage: Storage) -> None:
     state = archived(storage)
     assert deadlines([watched(NO_LIMITS, log_start=20)], state, TIMES) == []
-    assert deadlines([watched(LogLimits(ms=int(LATEST_TIME * 1000)))], state, TIMES) == []
+    assert deadlines([watched(LogLimits(ms=int(MAX_TIME * 1000)))], state, TIMES) == []
 
 
 def test_retention_bytes_are_a_time_at_the_rate_of_the_whole_log(storage: Storage) -> None:

@@ -43,6 +43,7 @@ from logkeep_engine.backup.merging import merge_segments
 from logkeep_engine.backup.plan import BackupPlan
 from logkeep_engine.compaction import spreading
 from logkeep_engine.contract.archive_format import SegmentSpec
+from logkeep_engine.contract.facts.values import time_of
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.errors import SpecError, StorageUnavailable
 from logkeep_engine.log import compaction
@@ -301,7 +302,7 @@ def test_a_time_of_which_retention_has_left_nothing_is_refused_and_says_from_whe
                 writer.remove([RemovedSegment(*KEY, 0)])
     assert [record.value for record in topic.restored()] == [b"v2"]
     (told,) = snapshots_of(Archive.open(topic.storage).load())
-    assert (told.topic, told.partitions, told.records, told.exact_after) == ("orders", 1, 1, NOON / 1000)
+    assert (told.topic, told.partitions, told.records, told.exact_after) == ("orders", 1, 1, time_of(NOON / 1000))
     for wanted in ({"as_of": iso(NOON)}, {"timestamp": iso(NOON)}):
         with pytest.raises(
             SpecError, match=f"its state is kept at offset 1 and later, which is later than {iso(NOON)}"
@@ -421,7 +422,7 @@ def test_partitions_without_an_exact_point_are_counted_and_get_no_snapshot(tmp_p
         writer.remove([RemovedSegment(*KEY, 0)], [RemovedSnapshot(*KEY, 2)])
     archive = Archive.open(topic.storage)
     (before,) = snapshots_of(archive.load())
-    assert (before.partitions, before.exact_nowhere, before.exact_after) == (1, 0, (TIME + 19) / 1000)
+    assert (before.partitions, before.exact_nowhere, before.exact_after) == (1, None, time_of((TIME + 19) / 1000))
     parts = describe(archive.info, archive.load()).topics[0].partitions
     assert [part.exact_from for part in parts] == [4, 20]
     late = PointSpec(timestamp=iso(TIME + 19))

@@ -13,6 +13,7 @@ from logkeep_engine.archive.catalog.facts import RunOutcome, TopicEntry
 from logkeep_engine.backup import watch
 from logkeep_engine.backup.plan import BackupPlan
 from logkeep_engine.backup.watch import BrokerRetentionLimits, EndedBackup, HeldBack, ask_brokers
+from logkeep_engine.contract.facts.values import time_of
 from logkeep_engine.errors import BrokerUnavailable
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import Bounds
@@ -87,8 +88,8 @@ def test_records_behind_an_open_transaction_are_as_old_as_they_are(
     told = ask(backed, leaders, monkeypatch)
     assert told.held == {"orders": HeldBack(8, old - 1)}
     assert told.deadlines is not None
-    assert [(topic.partition, topic.oldest_time) for topic in told.deadlines.topics] == [(1, (old - 1) / 1000)]
-    assert told.deadlines.deadline == (old - 1) / 1000 + 86400
+    assert [(topic.partition, topic.oldest_time) for topic in told.deadlines.topics] == [(1, time_of((old - 1) / 1000))]
+    assert told.deadlines.deadline == time_of((old - 1) / 1000 + 86400)
 
     untold = ask(backed, Leaders(leaders.ends, leaders.bounds_, {P0: None, P1: old}), monkeypatch)
     assert untold.held == {"orders": HeldBack(8, None)}
@@ -121,7 +122,7 @@ def test_a_limit_by_size_needs_an_answer_of_the_leader(backed: EndedBackup, monk
     by_time = ask(backed, Leaders({}, {}), monkeypatch)
     assert by_time.deadlines is not None
     assert by_time.deadlines.unknown_topics == 0
-    assert by_time.deadlines.topics[0].oldest_time == backed.begun / 1000
+    assert by_time.deadlines.topics[0].oldest_time == time_of(backed.begun / 1000)
 
 
 def test_brokers_that_do_not_answer_tell_nothing(backed: EndedBackup, monkeypatch: pytest.MonkeyPatch) -> None:

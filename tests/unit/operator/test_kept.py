@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.contract.archive import (
+from logkeep_engine.contract.facts.archive import (
     MAX_PATH,
     ArchiveReport,
     ArchiveSize,
@@ -18,7 +18,7 @@ from logkeep_engine.contract.archive import (
     TopicSnapshots,
 )
 from logkeep_engine.contract.facts.outcome import ReconcileFacts
-from logkeep_engine.contract.facts.values import timestamp
+from logkeep_engine.contract.facts.values import time_of, timestamp
 from logkeep_operator.api import Status
 from logkeep_operator.metrics import Metrics
 from tests.unit.operator.test_risk import succeeded
@@ -26,10 +26,11 @@ from tests.unit.operator.world import START, World
 
 BEGAN = START.timestamp()
 GENERATIONS = (
-    TopicGenerations(topic="stock", partitions=3, number=2, reading=1, began=BEGAN - 86400),
+    TopicGenerations(topic="stock", partitions=3, number=2, reading=1, began=time_of(BEGAN - 86400)),
     TopicGenerations(topic="prices", partitions=1, number=1),
 )
 RETAINED = Retained(
+    run_id="r2",
     removed_segments=2,
     removed_snapshots=1,
     removed_bytes=300,
@@ -38,14 +39,19 @@ RETAINED = Retained(
     waiting_segments=3,
     waiting_bytes=400,
     holds=1,
-    locked=Locked(objects=2, until=BEGAN + 3600, legal_holds=1, first="topics/stock/x/0.log"),
+    locked=Locked(objects=2, until=time_of(BEGAN + 3600), legal_holds=1, first="topics/stock/x/0.log"),
     points=2,
-    kept=(PointKept(run_id="r2", end_time=BEGAN, rules=("last", "daily")), PointKept(run_id="r1", rules=("hold",))),
+    kept=(
+        PointKept(run_id="r2", end_time=time_of(BEGAN), rules=("last", "daily")),
+        PointKept(run_id="r1", rules=("hold",)),
+    ),
 )
 
 
 def report(**changes: Any) -> ArchiveReport:
-    return ArchiveReport(size=ArchiveSize(topics=2), recovery=Recoverable(last_time=BEGAN, topics=2), **changes)
+    return ArchiveReport(
+        size=ArchiveSize(topics=2), recovery=Recoverable(last_time=time_of(BEGAN), topics=2), **changes
+    )
 
 
 def metrics_of(world: World, *names: str) -> list[float | None]:
@@ -69,9 +75,8 @@ def test_the_status_says_what_retention_keeps_and_which_generations_are_active()
         },
         {"topic": "prices", "partitions": 1, "number": 1, "reading": 0},
     ]
-    run = world.status.history[0].run_id
     assert archive["retention"] == {
-        "runId": run,
+        "runId": "r2",
         "removedSegments": 2,
         "removedSnapshots": 1,
         "removedBytes": 300,
@@ -146,10 +151,13 @@ def test_what_runs_tell_of_an_archive_is_cut_to_fit_into_the_status() -> None:
     kept = Retained(
         locked=Locked(objects=most, first="p" * MAX_PATH),
         points=most,
-        kept=(PointKept(run_id="r" * 63, end_time=BEGAN, rules=("x" * 32,) * 4),) * 100,
-        **dict.fromkeys(("removed_segments", "removed_bytes", "waiting_segments", "waiting_bytes"), most),
+        kept=(PointKept(run_id="r" * 63, end_time=time_of(BEGAN), rules=("x" * 32,) * 4),) * 100,
+        removed_segments=most,
+        removed_bytes=most,
+        waiting_segments=most,
+        waiting_bytes=most,
     )
-    generation = TopicGenerations(topic=longest, partitions=most, number=most, began=BEGAN)
+    generation = TopicGenerations(topic=longest, partitions=most, number=most, began=time_of(BEGAN))
     snapshots = TopicSnapshots(topic=longest, partitions=most, records=most, bytes=most)
     world = World()
     succeeded(world, report(snapshots=(snapshots,) * 100, generations=(generation,) * 100, retained=kept))

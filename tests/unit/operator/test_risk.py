@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from logkeep_engine.contract.archive import (
+from logkeep_engine.contract.facts.archive import (
     ArchiveReport,
     ArchiveSize,
     Cause,
@@ -19,10 +19,10 @@ from logkeep_engine.contract.archive import (
 )
 from logkeep_engine.contract.facts.outcome import LossFact, TopicCoverage
 from logkeep_engine.contract.facts.progress import PartitionProgress, TopicProgress
-from logkeep_engine.contract.facts.values import timestamp
+from logkeep_engine.contract.facts.values import time_of, timestamp
 from logkeep_engine.contract.model import replace
 from logkeep_operator.api import HistoryEntry, Resource, Status
-from logkeep_operator.api.archive_status import ArchiveStatus, DeadlineStatus, RecoveryStatus, RetentionStatus
+from logkeep_operator.api.archive_status import ArchiveStatus
 from logkeep_operator.api.status import MAX_HISTORY
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.reconcile import is_at_rest, wake_after_rest
@@ -38,7 +38,7 @@ def status(
     """After runs that began at these times; the last one asked the brokers when it had ended."""
     topics = (
         (
-            DeadlineStatus(
+            TopicDeadline(
                 topic="clicks",
                 partition=3,
                 deadline=timestamp(deadline),
@@ -51,8 +51,8 @@ def status(
         else ()
     )
     return Status(
-        recovery=RecoveryStatus(),
-        retention=RetentionStatus(
+        recovery=Recoverable(last_time=timestamp(START)),
+        retention=Deadlines(
             check_time=timestamp(starts[-1] + timedelta(seconds=took)),
             deadline=timestamp(deadline) if deadline else None,
             unknown_topics=unknown,
@@ -131,7 +131,7 @@ def test_the_message_names_topic_cause_and_times() -> None:
 
 def test_what_nobody_knows_is_not_taken_for_safe() -> None:
     assert risk_condition(of(Status()), Status(), START) is None
-    assert judged(Status(recovery=RecoveryStatus()), START) == ("Unknown", "NotKnown")
+    assert judged(Status(recovery=Recoverable(last_time=timestamp(START))), START) == ("Unknown", "NotKnown")
     assert judged(status(START, unknown=1), START) == ("Unknown", "NotKnown")
     assert judged(status(START), START) == ("False", "NoLimit")
 
@@ -155,18 +155,27 @@ def report(deadline: datetime | None, **changes: object) -> ArchiveReport:
             TopicDeadline(
                 topic="clicks",
                 partition=3,
-                deadline=deadline.timestamp(),
-                oldest_time=began,
+                deadline=timestamp(deadline),
+                oldest_time=time_of(began),
                 window_seconds=93600,
                 cause=Cause.TIME,
             ),
         )
     )
     return ArchiveReport(
-        size=ArchiveSize(topics=2, segments=9, records=70, bytes=2048, stored_bytes=1536, bytes_per_day=1024),
-        recovery=Recoverable(first_time=began - 86400, last_time=began, topics=2),
+        size=ArchiveSize(
+            topics=2,
+            segments=9,
+            records=70,
+            bytes=2048,
+            stored_bytes=1536,
+            size="1.5 KiB",
+            bytes_per_day=1024,
+            growth="1.0 KiB/day",
+        ),
+        recovery=Recoverable(first_time=time_of(began - 86400), last_time=time_of(began), topics=2),
         retention=Deadlines(
-            check_time=began + 10, deadline=deadline.timestamp() if deadline is not None else None, topics=topics
+            check_time=time_of(began + 10), deadline=None if deadline is None else timestamp(deadline), topics=topics
         ),
     )
 
@@ -243,10 +252,15 @@ def test_a_run_that_failed_and_could_not_ask_leaves_the_deadline_that_stands() -
 
 
 def test_a_status_is_smaller_than_its_bound_whatever_runs_tell() -> None:
-    longest, said, most, began = "t" * 249, "ü" * 5000, 2**62, START.timestamp()
-    behind = TopicBehind(topic=longest, first_time=0.0, last_time=began, offsets=most)
+    longest, said, most, began = "t" * 249, "ü" * 5000, 2**62, timestamp(START)
+    behind = TopicBehind(topic=longest, first_time=time_of(0.0), last_time=began, offsets=most)
     deadline = TopicDeadline(
-        topic=longest, partition=most, deadline=began, oldest_time=0.0, window_seconds=2**37, cause=Cause.DELETED
+        topic=longest,
+        partition=most,
+        deadline=began,
+        oldest_time=time_of(0.0),
+        window_seconds=2**37,
+        cause=Cause.DELETED,
     )
     told = ArchiveReport(
         size=ArchiveSize(topics=most, segments=most, records=most, bytes=most, stored_bytes=most, bytes_per_day=most),

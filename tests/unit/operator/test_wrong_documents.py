@@ -23,6 +23,7 @@ from tests.unit.operator.world import World, restore_spec
 
 NAN = float("nan")
 INFINITE = float("inf")
+BEGUN = "2026-11-21T07:00:00Z"
 
 
 def started(kind: str = "KafkaBackup") -> World:
@@ -153,15 +154,17 @@ WRONG_RESULTS: dict[str, dict[str, Any]] = {
     "coverage that does not fit 64 bits": {"coverage": {"leftOut": 1 << 63}},
     "coverage with half a character": {"coverage": {"topicsVanished": ["\ud800"]}},
     "an archive that is a number": {"archive": 5},
-    "an archive without a size": {"archive": {"recovery": {"lastTime": 1.0}}},
-    "a size that is a text": {"archive": {"size": {"bytes": "1"}, "recovery": {"lastTime": 1.0}}},
-    "a size that does not fit 64 bits": {"archive": {"size": {"bytes": 1 << 63}, "recovery": {"lastTime": 1.0}}},
+    "an archive without a size": {"archive": {"recovery": {"lastTime": BEGUN}}},
+    "a size that is a text": {"archive": {"size": {"bytes": "1"}, "recovery": {"lastTime": BEGUN}}},
+    "a size that does not fit 64 bits": {"archive": {"size": {"bytes": 1 << 63}, "recovery": {"lastTime": BEGUN}}},
     "a recoverable time that is not a number": {"archive": {"size": {}, "recovery": {"lastTime": NAN}}},
-    "a recoverable time in the year 100,000,000": {"archive": {"size": {}, "recovery": {"lastTime": 1e18}}},
-    "a topic behind with half a character": {
-        "archive": {"size": {}, "recovery": {"lastTime": 1.0, "behind": [{"topic": "\ud800"}]}}
+    "a recoverable time in the year 100,000,000": {
+        "archive": {"size": {}, "recovery": {"lastTime": "100000000-01-01T00:00:00Z"}}
     },
-    "an archive of a later version": {"archive": {"size": {}, "recovery": {"lastTime": 1.0}, "more": 1}},
+    "a topic behind with half a character": {
+        "archive": {"size": {}, "recovery": {"lastTime": BEGUN, "behind": [{"topic": "\ud800"}]}}
+    },
+    "an archive of a later version": {"archive": {"size": {}, "recovery": {"lastTime": BEGUN}, "more": 1}},
 }
 
 
