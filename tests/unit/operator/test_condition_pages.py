@@ -126,7 +126,7 @@ def test_a_page_says_what_one_sees_why_and_what_to_do(path: Path) -> None:
     assert kinds is not None, "the kinds that have the reason, and the status of their conditions"
     assert set(kinds[1].split(", ")) <= {*KINDS, ASKED_KIND}
     assert re.search(r"`\w+`\s+(is|are)\s+(True|False|Unknown)|as True|is True\.", text) is not None
-    parts = [text.find(head) for head in ("\n**Why.** ", "\n**By itself** ", "\n**What you do.** ")]
+    parts = [text.find(head) for head in ("\n**Why.** ", "\n**What happens next.** ", "\n**What you do.** ")]
     assert -1 not in parts
     assert parts == sorted(parts)
     assert max(map(len, lines)) <= 120
