@@ -3,13 +3,14 @@
 import asyncio
 import struct
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from aiokafka.record import MemoryRecords
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from logkeep_engine.contract.cluster import ClusterSpec
+from logkeep_engine.kafka.batch_queue import Batch, BatchQueue
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.fetched import Fetched
@@ -73,9 +74,13 @@ def eventually(holds: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
-async def each(items: Iterable[T]) -> AsyncIterator[T]:
+def each(items: Iterable[Batch]) -> BatchQueue:
+    """All of these batches, ready to be sent."""
+    queue = BatchQueue()
     for item in items:
-        yield item
+        queue.put(item)
+    queue.end()
+    return queue
 
 
 def records(fetched: Iterable[Fetched], start: int, end: int) -> list[tuple[int, bytes]]:

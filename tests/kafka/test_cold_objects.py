@@ -247,7 +247,7 @@ class Dies(ThreadRunner):
     """Ends the driver when records are to be sent."""
 
     def perform(self, job: Any) -> None:
-        if job.name in ("restore_partitions", "restore_divided"):
+        if job.name == "restore_partitions":
             raise ConnectionAbortedError
         super().perform(job)
 

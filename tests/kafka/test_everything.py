@@ -254,7 +254,7 @@ class Noted(ThreadRunner):
 
     def perform(self, job: Job) -> None:
         if job.name == "restore_partitions":
-            self.topics += [task.source for group in job.work for task in group]
+            self.topics += [task.archived.topic for group in job.work for task in group]
         super().perform(job)
 
 

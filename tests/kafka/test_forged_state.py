@@ -329,7 +329,7 @@ class TestNotesOfWhatIsDone:
         summary = {
             "format": 1,
             "source": {"topic": unique, "topicId": topic_id(kafka, unique), "partition": 0},
-            "target": {"topic": copy, "partition": 0, "start": 0, "end": 10, "leaderEpoch": 0},
+            "target": {"topic": copy, "partitions": [[0, 10, 0, 10, 0]]},
             "records": 10,
             "bytes": 1,
             "appendTimeRecords": 0,
@@ -352,7 +352,7 @@ class TestNotesOfWhatIsDone:
         summary = {
             "format": 1,
             "source": {"topic": unique, "topicId": topic_id(kafka, unique), "partition": 0},
-            "target": {"topic": f"{unique}-copy", "partition": 0, "start": 0, "end": 0, "leaderEpoch": -1},
+            "target": {"topic": f"{unique}-copy", "partitions": [[0, 0, 0, 0, -1]]},
             "records": 0,
             "bytes": 0,
             "appendTimeRecords": 0,

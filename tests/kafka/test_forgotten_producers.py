@@ -19,7 +19,8 @@ from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.client import Limits, RawClient
 from logkeep_engine.kafka.encoding import Call
 from logkeep_engine.kafka.retry import BrokerTrouble
-from logkeep_engine.restore.sending.division.task import DividedTask, restore_divided
+from logkeep_engine.restore.sending.restore_task import RestoreTask
+from logkeep_engine.restore.sending.task import restore_partitions
 from tests.cluster import system
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import NO_RETENTION, Record, create_topic, produce
@@ -268,9 +269,9 @@ def test_what_an_earlier_attempt_writes_behind_the_look_is_no_success(case: Case
             case.restore()
 
     def earlier(item: Any) -> None:
-        if isinstance(item, tuple) and isinstance(item[0], DividedTask):
-            restore_divided(item, Context())
-            for note in (case.root / "runs/restore-1/divided").rglob("*.json"):
+        if isinstance(item, tuple) and isinstance(item[0], RestoreTask):
+            restore_partitions(item, Context())
+            for note in (case.root / "runs/restore-1/offset-maps").rglob("*.json"):
                 note.unlink()
             time.sleep(FORGOTTEN)
 

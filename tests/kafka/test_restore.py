@@ -26,7 +26,7 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record as LogRecord
 from logkeep_engine.log.records import encode
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.restore.sending.attempt import RestoreTask
+from logkeep_engine.restore.sending.restore_task import RestoreTask
 from logkeep_engine.spark.runner import SparkRunner
 from logkeep_engine.storage import Storage, open_uri
 from tests import examples
@@ -325,7 +325,7 @@ class TestExistingTopics:
 
         def meddle(item: Any) -> None:
             if _restores(item):
-                produce(kafka.bootstrap, item[0].target, numbered(1))
+                produce(kafka.bootstrap, item[0].topic.target, numbered(1))
 
         with pytest.raises(TopicExists, match="holds records that this restore has not written"):
             bring_back(restore_spec(kafka, tmp_path), runner=ThreadRunner(before=meddle))
@@ -718,7 +718,10 @@ class _Twice(Runner):
         for index, item in enumerate(job.work):
             first = job.function(item, Context(0))
             for task in item:
-                task.storage.delete({entry.place(task.source, entry.log_suffix).path for entry in task.segments})
+                archived = task.archived
+                archived.storage.delete(
+                    {entry.place(archived.topic, entry.log_suffix).path for entry in archived.segments}
+                )
             assert job.function(item, Context(1)) == first
             self.repeated += len(item)
             job.on_result(index, first)

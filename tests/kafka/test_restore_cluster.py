@@ -18,8 +18,7 @@ from logkeep_engine.errors import BrokerUnavailable, TargetUnsuitable
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.limits import Throttle
-from logkeep_engine.restore.sending.attempt import RestoreTask
-from logkeep_engine.restore.sending.division.task import DividedTask
+from logkeep_engine.restore.sending.restore_task import RestoreTask
 from tests import examples
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.kafka_cluster import KafkaCluster
@@ -62,7 +61,7 @@ class Disturbed(Runner):
     def perform(self, job: Job) -> None:
         for index, item in enumerate(job.work):
             work, context = pickle.loads(pickle.dumps(item)), Context()
-            if job.name in ("restore_partitions", "restore_divided") and not self.done:
+            if job.name == "restore_partitions" and not self.done:
                 self.done.append(job.name)
                 self.before()
                 work = tuple(map(hurried, work))
@@ -70,10 +69,8 @@ class Disturbed(Runner):
             job.on_result(index, job.function(work, context))
 
 
-def hurried(task: RestoreTask | DividedTask) -> RestoreTask | DividedTask:
+def hurried(task: RestoreTask) -> RestoreTask:
     """The same work, by somebody who does not wait long for an answer."""
-    if isinstance(task, DividedTask):
-        return replace(task, archived=replace(task.archived, connection=impatient(task.archived.connection)))
     return replace(task, connection=impatient(task.connection))
 
 

@@ -20,8 +20,9 @@ from logkeep_engine.errors import ArchiveMismatch, TargetChanged, TargetUnsuitab
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.limits import Throttle
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore.sending.division.places import PairPlace, PlacesTask, places_of
-from logkeep_engine.restore.sending.division.task import DividedTask, PairAttempt
+from logkeep_engine.restore.sending.outlet import Outlet
+from logkeep_engine.restore.sending.restore_task import RestoreTask
+from logkeep_engine.restore.sending.written import Look, WrittenRecords, look
 from logkeep_engine.storage import open_uri
 from tests import examples
 from tests.cluster.kafka import KafkaBroker
@@ -190,9 +191,8 @@ def test_a_topic_that_has_the_number_already_is_restored_as_it_is(
     assert result.offset_map.endswith("offset-maps")
     assert committed(kafka, f"{unique}-copy", 1) == committed(kafka, unique, 1)
     assert_divided(read(kafka, f"{unique}-b", 3), read(kafka, f"{unique}-b-copy", 2))
-    assert sorted(path.name for path in (tmp_path / "runs/restore-1/divided").rglob("*")) == sorted(
-        [f"{unique}-b-copy", "0.json", "1.json", "2.json"]
-    )
+    maps = tmp_path / "runs/restore-1/offset-maps"
+    assert sorted(path.name for path in (maps / f"{unique}-b-copy").iterdir()) == ["0.json", "1.json", "2.json"]
 
 
 def test_an_empty_topic_has_the_number(kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ class Dies(Runner):
         self._batches = batches
 
     def perform(self, job: Job) -> None:
-        if job.name != "restore_divided":
+        if job.name != "restore_partitions":
             ThreadRunner().perform(job)
             return
         tasks = [task for group in job.work for task in group]
@@ -227,22 +227,22 @@ class Dies(Runner):
 
 
 def _die_after(patched: pytest.MonkeyPatch, batches: int) -> None:
-    real, left = PairAttempt._acknowledge, [batches]
+    real, left = Outlet._acknowledge, [batches]
 
-    def dying(self: PairAttempt, *arguments: Any) -> None:
+    def dying(self: Outlet, *arguments: Any) -> None:
         real(self, *arguments)
         left[0] -= 1
         if left[0] <= 0:
             raise ConnectionAbortedError
 
-    patched.setattr(PairAttempt, "_acknowledge", dying)
+    patched.setattr(Outlet, "_acknowledge", dying)
 
 
 class Repeated(Runner):
     """Restores all archived partitions in one task, which dies behind some batches and is tried again, as by Spark."""
 
     def perform(self, job: Job) -> None:
-        if job.name != "restore_divided":
+        if job.name != "restore_partitions":
             ThreadRunner().perform(job)
             return
         work = tuple(task for group in job.work for task in group)
@@ -278,9 +278,9 @@ class TestCrashes:
                 produce(kafka.bootstrap, copy, [Record(b"foreign", b"x", NOW, partition=at) for at in range(5)])
                 foreign += 5
         # As if it had been killed before it could say that a partition was done.
-        for path in (tmp_path / "runs/restore-1/divided").rglob("*.json"):
+        for path in (tmp_path / "runs/restore-1/offset-maps").rglob("*.json"):
             path.unlink()
-        assert bring_back(wanted, runner=Only(ThreadRunner(copies=2), "restore_divided")).records == 2000
+        assert bring_back(wanted, runner=Only(ThreadRunner(copies=2), "restore_partitions")).records == 2000
         after = read(kafka, copy, 5)
         ours = [[record for record in records if record[1] != b"foreign"] for records in after]
         assert sum(map(len, after)) - sum(map(len, ours)) == foreign
@@ -291,7 +291,7 @@ class TestCrashes:
     ) -> None:
         source(kafka, unique, 2, size=60)
         back_up(backup_spec(kafka, tmp_path, unique))
-        bring_back(spec(kafka, tmp_path, 3), runner=Only(ThreadRunner(copies=2), "restore_divided"))
+        bring_back(spec(kafka, tmp_path, 3), runner=Only(ThreadRunner(copies=2), "restore_partitions"))
         assert_divided(read(kafka, unique, 2), read(kafka, f"{unique}-copy", 3))
 
     def test_another_restore_resumes_it(
@@ -317,7 +317,7 @@ class TestCrashes:
             bring_back(spec(kafka, tmp_path, 4), runner=Dies(1, 4))
         seen: list[Any] = []
         bring_back(spec(kafka, tmp_path, 4), runner=ThreadRunner(before=seen.append))
-        reads = [item for group in seen if isinstance(group, tuple) for item in group if isinstance(item, PlacesTask)]
+        reads = [item for group in seen if isinstance(group, tuple) for item in group if isinstance(item, Look)]
         assert sorted(item.target.partition for item in reads) == [0, 1, 2, 3]
         assert all(len(item.wanted) == 2 for item in reads)
 
@@ -326,13 +326,15 @@ class TestCrashes:
     ) -> None:
         source(kafka, unique, 3)
         back_up(backup_spec(kafka, tmp_path, unique))
-        seen: list[PlacesTask] = []
+        seen: list[Look] = []
 
-        async def noted(client: RawClient, task: PlacesTask, throttle: Throttle) -> dict[int, PairPlace]:
-            seen.append(task)
-            return await places_of(client, task, throttle)
+        async def noted(
+            client: RawClient, wanted: Look, throttle: Throttle, *, fresh: bool
+        ) -> dict[int, WrittenRecords]:
+            seen.append(wanted)
+            return await look(client, wanted, throttle, fresh=fresh)
 
-        monkeypatch.setattr("logkeep_engine.restore.sending.division.task.places_of", noted)
+        monkeypatch.setattr("logkeep_engine.restore.sending.task.look", noted)
         bring_back(spec(kafka, tmp_path, 4), runner=Repeated())
         assert sorted(item.target.partition for item in seen) == [0, 1, 2, 3]
         assert all(len(item.wanted) == 3 for item in seen)
@@ -384,12 +386,12 @@ class Writes(Runner):
 
     def perform(self, job: Job) -> None:
         ThreadRunner().perform(job)
-        if job.name == "restore_divided":
+        if job.name == "restore_partitions":
             produce(self._kafka.bootstrap, self._topic, [Record(b"k", b"v", NOW, partition=0)])
 
 
-def _divided(item: Any) -> list[DividedTask]:
-    return [task for task in item if isinstance(task, DividedTask)] if isinstance(item, tuple) else []
+def _divided(item: Any) -> list[RestoreTask]:
+    return [task for task in item if isinstance(task, RestoreTask)] if isinstance(item, tuple) else []
 
 
 class TestRefusals:

@@ -49,7 +49,7 @@ class Together(Runner):
         self._runner = runner
 
     def perform(self, job: Job) -> None:
-        if job.name == "restore_divided":
+        if job.name == "restore_partitions":
             job = replace(job, work=[tuple(task for group in job.work for task in group)])
         job.on(self._runner)
 

@@ -15,7 +15,7 @@ from logkeep_engine.kafka.encoding import Call, pack_uvarint
 from logkeep_engine.kafka.retry import BrokerTrouble
 from logkeep_engine.kafka.transactions import PaddingTransactions, TransactionAnswer
 from logkeep_engine.log.batch import walk
-from logkeep_engine.restore.sending import same_attempt
+from logkeep_engine.restore.sending import padding
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import NO_RETENTION, create_topic, produce
 from tests.kafka.backing_up import Topics
@@ -66,8 +66,8 @@ def marked_twice(
 def test_in_a_gap_that_goes_on_it_takes_the_place_of_padding(
     kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: bool
 ) -> None:
-    monkeypatch.setattr(same_attempt, "MOST_RECORDS", 5)
-    monkeypatch.setattr(same_attempt, "_BATCHES", 2)
+    monkeypatch.setattr(padding, "MOST_RECORDS", 5)
+    monkeypatch.setattr(padding, "_BATCHES", 2)
     create_topic(kafka.bootstrap, unique, 1, NO_RETENTION)
     transactions(kafka, unique, [3, -40, 3])
     back_up(backup_spec(kafka, tmp_path, unique))

@@ -12,7 +12,7 @@ from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import ArchiveDamaged, Refused, SpecError, TargetUnsuitable, TopicExists
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.restore.sending.attempt import RestoreTask
+from logkeep_engine.restore.sending.restore_task import RestoreTask
 from tests.cluster.kafka import KafkaBroker
 from tests.command import logkeep
 from tests.data.topics import Record, commit_positions, create_topic, produce, topic_names

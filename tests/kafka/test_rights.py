@@ -55,7 +55,7 @@ class Dies(ThreadRunner):
         super().perform(job)
         if job.name == "restore_partitions":
             for task in job.work[0]:
-                task.state.delete([task.map_path])
+                task.state.storage.delete([task.map_path])
             raise ConnectionAbortedError
 
 

@@ -5,15 +5,16 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from logkeep_engine.contract import names
+from logkeep_engine.kafka.batch_queue import BatchQueue
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.topics import NewTopicPlan
+from logkeep_engine.restore.sending.window import Window
 from tests import examples
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.s3 import S3Server
@@ -75,18 +76,26 @@ def big(kafka: KafkaBroker) -> tuple[str, str, int, int]:
         async with RawClient(plain(kafka.bootstrap)) as client:
             producer_id, _ = await client.init_producer_id()
 
-            async def numbered() -> AsyncIterator[bytearray]:
-                for number in range(count):
-                    yield rewrite(
-                        template,
-                        base_offset=0,
-                        producer_id=producer_id,
-                        producer_epoch=0,
-                        base_sequence=number * RECORDS,
-                    )
+            queue, window = BatchQueue(), Window(10)
 
-            async for _ in client.produce_many(topic, 0, numbered()):
-                await asyncio.sleep(0)
+            async def fed() -> None:
+                for number in range(count):
+                    await window.take(1)
+                    queue.put(
+                        rewrite(
+                            template,
+                            base_offset=0,
+                            producer_id=producer_id,
+                            producer_epoch=0,
+                            base_sequence=number * RECORDS,
+                        )
+                    )
+                queue.end()
+
+            feeding = asyncio.create_task(fed())
+            async for _ in client.produce_many(topic, 0, queue):
+                window.give_back(1)
+            await feeding
 
     run(fill(), 600)
     return topic, topic_id, count * RECORDS, count // 4 * RECORDS

@@ -30,7 +30,7 @@ from logkeep_engine.kafka.client import Limits, RawClient
 from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.limits import Throttle
-from logkeep_engine.restore.sending.written import TargetPartition, look
+from logkeep_engine.restore.sending.written import Look, TargetPartition, look
 from logkeep_engine.spark.nursery import Nursery
 from tests.cluster.tiered import TieredBroker, tiered_topic
 from tests.kafka.backing_up import Backups, Topics, folder_spec
@@ -175,16 +175,17 @@ def test_restore_does_not_take_an_unread_target_for_one_without_its_records(
     tiered: TieredBroker, remote: Remote
 ) -> None:
     target = TargetPartition(remote.topic, 0, remote.producer_id, start=0, created=False, compacts=False)
+    wanted = Look(plain(tiered.bootstrap), target, (remote.producer_id,), None, rows=True)
 
     async def work() -> None:
         async with impatient(tiered) as client:
             tiered.command(delay_ms=1500)
             with pytest.raises(RecordsWithheld):
-                await look(client, target, Throttle(), fresh=False)
+                await look(client, wanted, Throttle())
         tiered.command()
         async with patient(tiered) as client:
-            landed = await look(client, target, Throttle(), fresh=False)
-            assert (landed.records, list(landed.rows)) == (RECORDS, [(0, 0, RECORDS)])
+            landed = (await look(client, wanted, Throttle()))[remote.producer_id]
+            assert (landed.records, list(landed.rows or ())) == (RECORDS, [(0, 0, RECORDS)])
 
     run(work())
 

@@ -20,7 +20,8 @@ from logkeep_engine.restore.planning.planner import RestorePlanner
 from logkeep_engine.restore.positions.offset_lookup import OffsetFinder, open_offset_map
 from logkeep_engine.restore.sending import side_by_side
 from logkeep_engine.restore.sending.partitions import explained
-from logkeep_engine.restore.sending.task import restore_partitions, stream_of
+from logkeep_engine.restore.sending.stream import stream_of
+from logkeep_engine.restore.sending.task import restore_partitions
 from logkeep_engine.restore.sending.work import restore_task, with_task
 from logkeep_engine.restore.verification.expected import expected_records
 from logkeep_engine.storage import Storage

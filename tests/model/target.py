@@ -6,8 +6,9 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any, Self, cast
 
+from logkeep_engine.kafka.batch_queue import BatchQueue
 from logkeep_engine.kafka.brokers import Leader
 from logkeep_engine.kafka.queries import EpochEnd
 from logkeep_engine.log.batch import parse_header
@@ -85,13 +86,17 @@ class _Client:
         self,
         topic: str,
         partition: int,
-        batches: AsyncIterator[Any],
+        batches: BatchQueue,
         *,
         confirm: Callable[[Leader], Awaitable[None]],
         **_: Any,
     ) -> AsyncIterator[int]:
         """Append batches, and give their offsets."""
         await confirm(Leader(0, _EPOCH))
-        async for data in batches:
+        while not batches.over:
+            if not batches.ready:
+                await batches.wait(None)
+                continue
+            data = batches.ready.popleft()
             self._cluster.step()
-            yield self._cluster.log(topic, partition).append(b"".join(data))
+            yield self._cluster.log(topic, partition).append(b"".join(cast(Any, data)))

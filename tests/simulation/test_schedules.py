@@ -41,7 +41,7 @@ def test_a_seed_is_a_schedule() -> None:
 
 
 def test_an_engine_that_restores_aborted_records_is_found_out() -> None:
-    with patch("logkeep_engine.restore.sending.task.aborted_of", lambda task: []):
+    with patch("logkeep_engine.restore.streams.archived.ArchivedPartition.aborted", lambda archived: []):
         assert found("aborted restored", range(8))
 
 

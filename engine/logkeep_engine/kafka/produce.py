@@ -15,12 +15,12 @@ import contextlib
 import struct
 import zlib
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 
 from logkeep_engine.errors import BrokerRefused, LogkeepError, ProduceRefused
 from logkeep_engine.kafka import protocol
-from logkeep_engine.kafka.ahead import Ahead
+from logkeep_engine.kafka.batch_queue import Batch, BatchQueue
 from logkeep_engine.kafka.brokers import LANES, BrokerPool, Leader
 from logkeep_engine.kafka.codes import RETRIABLE, Code
 from logkeep_engine.kafka.encoding import Buffer
@@ -29,10 +29,6 @@ from logkeep_engine.kafka.protocol import LATEST
 from logkeep_engine.kafka.read_back import Behind, ReadBack
 from logkeep_engine.kafka.retry import BrokerTrouble, Patience, raise_for
 from logkeep_engine.log.batch import HEADER_SIZE
-
-Batch = Buffer | tuple[Buffer, ...]
-"""A record batch in one buffer, or in several that are sent one after the other. The first holds at least its header.
-"""
 
 MAX_IN_FLIGHT = 5  # a broker remembers the last five batches of a producer (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)
 DEFAULT_TIMEOUT_MS = 30_000
@@ -285,7 +281,7 @@ class Producer:
         self,
         topic: str,
         partition: int,
-        batches: AsyncIterator[Batch],
+        batches: BatchQueue,
         *,
         floor: int | None = None,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
@@ -314,24 +310,21 @@ class Producer:
             floor = await self._fetcher.list_offset(topic, partition, LATEST)
         window: deque[_Sent] = deque()
         known: tuple[int, int] | None = None  # the producer id and epoch that wrote the last acknowledged batch
-        ahead = Ahead(batches, MAX_IN_FLIGHT)
         opening = asyncio.get_running_loop().create_task(self._open(target))
         try:
-            while window or not ahead.over:
+            while window or not batches.over:
                 room = len(window) < MAX_IN_FLIGHT and known is not None and not any(_failed(sent) for sent in window)
                 if room or not window:
-                    if ahead.ready:
-                        if not window or _producer(_buffers(ahead.ready[0])) == known:
-                            batch = _buffers(ahead.take())
+                    if batches.ready:
+                        if not window or _producer(_buffers(batches.ready[0])) == known:
+                            batch = _buffers(batches.ready.popleft())
                             window.append(await self._send(target, guard, batch, alone=not window))
                             continue
-                    elif not ahead.ended:
+                    elif not batches.ended:
                         head = window[0].answer if window else None
                         if head is None or not head.done():
-                            await ahead.wait(head)
+                            await batches.wait(head)
                             continue
-                    elif ahead.error is not None:
-                        raise ahead.error
                 offset = await self._acknowledged(target, guard, window, floor, contested=contested)
                 batch = window.popleft().batch
                 known = _producer(batch)
@@ -342,7 +335,7 @@ class Producer:
             for sent in window:
                 sent.answer.cancel()
             opening.cancel()
-            await asyncio.gather(ahead.stop(), opening, *(sent.answer for sent in window), return_exceptions=True)
+            await asyncio.gather(opening, *(sent.answer for sent in window), return_exceptions=True)
 
     async def init_producer_id(self) -> tuple[int, int]:
         """A new (producer id, epoch) for idempotent batches. Raises BrokerUnavailable, BrokerRefused."""

@@ -1,11 +1,9 @@
-"""The batches that `produce_many` takes ahead, and those that cannot be made."""
+"""The connection of `produce_many`, which is opened while the first batch is made."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any, cast
 
-import pytest
-
+from logkeep_engine.kafka.batch_queue import BatchQueue
 from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.produce import Producer, _Sent, _Target
 from logkeep_engine.kafka.retry import BrokerTrouble
@@ -30,36 +28,19 @@ class Broker(Producer):
         return _Sent(target, batch, answer)
 
 
-class Panic(BaseException):
-    """The error of compiled code that finds a mistake of its own (PyO3's PanicException)."""
-
-
-@pytest.mark.parametrize("error", [ValueError("broken"), Panic(), asyncio.CancelledError()], ids=repr)
-def test_batches_that_could_not_be_made_are_no_end(error: BaseException) -> None:
-    async def batches() -> AsyncIterator[bytes]:
-        for number in range(7):
-            yield batch(0, producer_id=9, base_sequence=number)
-        raise error
-
-    async def main() -> None:
-        broker = Broker()
-        with pytest.raises(type(error)):
-            async for _ in broker.produce_many("topic", 0, batches(), floor=0):
-                pass
-        assert broker.sent == 7
-
-    asyncio.run(main())
-
-
 def test_the_connection_is_opened_while_the_first_batch_is_made() -> None:
-    async def batches() -> AsyncIterator[bytes]:
-        await asyncio.sleep(0.05)
-        yield batch(0, producer_id=9, base_sequence=0)
-
     async def main() -> None:
-        broker = Broker()
-        assert [offset async for offset in broker.produce_many("topic", 0, batches(), floor=0)] == [0]
+        broker, queue = Broker(), BatchQueue()
+
+        async def make() -> None:
+            await asyncio.sleep(0.05)
+            queue.put(batch(0, producer_id=9, base_sequence=0))
+            queue.end()
+
+        making = asyncio.create_task(make())
+        assert [offset async for offset in broker.produce_many("topic", 0, queue, floor=0)] == [0]
         assert broker.steps == ["open", "send"]
+        await making
 
     asyncio.run(main())
 

@@ -9,6 +9,7 @@ import pytest
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.reading.salvage import DamageSurvey
 from logkeep_engine.errors import ArchiveDamaged, CorruptBatch
 from logkeep_engine.log.batch import check_crc, parse_header
 from logkeep_engine.log.codec import decode_records
@@ -17,11 +18,12 @@ from logkeep_engine.log.consumed import LogRecord, PlainRecord
 from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.log.rows import as_rows
 from logkeep_engine.log.transactions import Spans
+from logkeep_engine.restore.streams.archived import ArchivedPartition
 from logkeep_engine.restore.streams.clip import Clip
 from logkeep_engine.restore.streams.filter import Outgoing
 from logkeep_engine.restore.streams.merge import BatchStream
 from logkeep_engine.restore.streams.records import Batching, RecordStream
-from logkeep_engine.restore.streams.straddling import ArchivedPartition, straddling
+from logkeep_engine.restore.streams.straddling import straddling
 from logkeep_engine.storage import Storage, open_uri
 from tests import examples
 from tests.unit.archive.build import write_segment
@@ -337,5 +339,5 @@ def test_behind_damage_that_the_user_allows_it_goes_by_what_is_left(tmp_path: Pa
     whole = ArchivedPartition(storage, "orders", [entry], [(0, 52)])
     with pytest.raises(ArchiveDamaged):
         straddling(whole, clip)
-    found = straddling(replace(whole, damaged=True), clip)
+    found = straddling(replace(whole, survey=DamageSurvey((0,), ())), clip)
     assert [span[:2] for span in found.left_out] == [(3, 20)]

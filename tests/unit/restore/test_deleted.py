@@ -8,7 +8,7 @@ from typing import Any
 
 from logkeep_engine.kafka.control import Bounds
 from logkeep_engine.kafka.survey import Answers
-from logkeep_engine.restore.model.offset_map import PartitionSummary
+from logkeep_engine.restore.model.offset_map import OutletSummary, PartitionSummary
 from logkeep_engine.restore.model.plan import NO_TASK, PartitionPlan, RestorePlan, TopicPlan
 from logkeep_engine.restore.sending.count import Where, told_deleted
 
@@ -21,9 +21,21 @@ SAME = TopicPlan(
 ENDS = {("copy", 0): (50, 150), ("copy", 1): (0, 10), ("same", 0): (0, 60)}
 
 
+def outlet(partition: int, start: int, end: int) -> OutletSummary:
+    return OutletSummary(partition, end - start, start, end, epoch=1)
+
+
 def told(starts: dict[Where, int], silent: dict[Where, str] | None = None) -> list[str]:
     summaries = {
-        where: PartitionSummary("orders", "o" * 22, where[1], *where, end - start, 99, start, end, target_epoch=1)
+        where: PartitionSummary(
+            "orders",
+            "o" * 22,
+            where[1],
+            where[0],
+            end - start,
+            99,
+            (outlet(where[1], start, end),),
+        )
         for where, (start, end) in ENDS.items()
     }
 

@@ -5,36 +5,46 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logkeep_engine.contract.restored_topics import Partitioner
-from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, SpecError, TargetUnsuitable
+from logkeep_engine.errors import ArchiveDamaged, SpecError, TargetUnsuitable
 from logkeep_engine.kafka.survey import Ended
 from logkeep_engine.log.batch import check_crc, parse_header
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.divider import target_of_record
 from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.log.transactions import Spans
+from logkeep_engine.restore.model.offset_map import (
+    HEADER_MAX_BYTES,
+    OutletSummary,
+    PartitionSummary,
+    map_blocks,
+    read_offset_map,
+    stored_summary,
+)
 from logkeep_engine.restore.model.plan import PartitionPlan, RestorePlan, TopicPlan
 from logkeep_engine.restore.positions.moves import translate
-from logkeep_engine.restore.sending.attempt import RestoreTask
+from logkeep_engine.restore.sending import stream as task_stream
 from logkeep_engine.restore.sending.count import lost, written
-from logkeep_engine.restore.sending.division import stream as division_stream
 from logkeep_engine.restore.sending.division.step import MOST_PAIRS, refuse_many_pairs
-from logkeep_engine.restore.sending.division.stream import DividedStream, most_bytes
-from logkeep_engine.restore.sending.division.summary import DividedSummary, PairSummary
-from logkeep_engine.restore.sending.division.task import DividedTask, Pair
+from logkeep_engine.restore.sending.division.stream import most_bytes
+from logkeep_engine.restore.sending.restore_task import RestoreTask
+from logkeep_engine.restore.sending.stream import TaskStream
 from logkeep_engine.restore.streams.filter import Outgoing
 from logkeep_engine.restore.streams.left_out import LeftOut
 from logkeep_engine.restore.streams.merge import BatchStream
 from logkeep_engine.restore.streams.records import Batching
+from logkeep_engine.storage import open_uri
 from tests.data.murmur2 import murmur2, target_of
 from tests.examples import scaled
 from tests.unit.log.batches import NOON, marker, with_header
-from tests.unit.restore.test_task import task
+from tests.unit.restore.tasks import NOWHERE, task_of
+from tests.unit.restore.test_plan import entry
 
 ABORTED = 7
 """So many records of aborted transactions the archive is said to have."""
@@ -54,7 +64,7 @@ def divided(
     max_batch_bytes: int = 1 << 20,
     batching: Batching | None = None,
     partitioner: Partitioner = Partitioner.MURMUR2,
-) -> tuple[list[list[Outgoing]], DividedStream]:
+) -> tuple[list[list[Outgoing]], TaskStream]:
     """The batches for each of `count` partitions, and the stream that gave them."""
 
     def archive(_: RestoreTask, done: int, left_out: LeftOut) -> Iterator[Outgoing]:
@@ -64,13 +74,14 @@ def divided(
             yield from found.add(memoryview(data))
         yield from found.finish()
 
-    work = replace(task([], batching), max_batch_bytes=max_batch_bytes)
+    parts = tuple(PartitionPlan(0, 100 + target, 0, to=target) for target in range(count))
+    plan = {"max_batch_bytes": max_batch_bytes, "divided": True, "partitioner": partitioner, "partitions": parts}
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(division_stream, "stream_of", archive)
-        made = DividedStream(work, [100 + target for target in range(count)], partitioner)
+        patched.setattr(task_stream, "stream_of", archive)
+        made = TaskStream(task_of(plan=plan, batching=batching))
         pairs: list[list[Outgoing]] = [[] for _ in range(count)]
-        for dealt in made.batches():
-            pairs[dealt.target].append(dealt.batch)
+        for batch in made.batches():
+            pairs[batch.outlet].append(batch)
     return pairs, made
 
 
@@ -236,28 +247,32 @@ def test_records_that_do_not_fit_together_are_damage() -> None:
         divided([with_header(short, record_count=3, last_offset_delta=2)], 2)
 
 
-SUMMARY = DividedSummary(
+SUMMARY = PartitionSummary(
     source_topic="orders",
     source_topic_id="id",
     source_partition=1,
     target_topic="copy",
-    target_partition=1,
     records=9,
     bytes=700,
-    target_start=0,
-    target_end=0,
+    outlets=(OutletSummary(0, 4, 0, 40, 3), OutletSummary(1, 5, 0, 25, 4)),
     append_time_records=2,
     aborted_records=ABORTED,
-    pairs=(PairSummary(0, 4, 40, 3), PairSummary(1, 5, 25, 4)),
 )
 
 
-def test_what_is_known_of_a_divided_partition_survives_json() -> None:
-    assert DividedSummary.from_json(SUMMARY.to_json(), "x") == SUMMARY
-    with pytest.raises(ArchiveDamaged, match="x: not a summary of a divided partition"):
-        DividedSummary.from_json(SUMMARY.to_json()[:-5], "x")
-    with pytest.raises(ArchiveMismatch, match="of format 2; this version reads 1"):
-        DividedSummary.from_json(SUMMARY.to_json().replace(b'"format":1', b'"format":2'), "x")
+@pytest.mark.parametrize("count", [2, 10_000])
+def test_what_is_known_of_a_divided_partition_is_read_whatever_its_size(tmp_path: Path, count: int) -> None:
+    storage = open_uri(tmp_path.as_uri())
+    many = replace(SUMMARY, outlets=tuple(replace(SUMMARY.outlets[0], partition=at) for at in range(count)))
+    data = b"".join(map_blocks(many, None))
+    assert (len(data) > HEADER_MAX_BYTES) == (count > 2)
+    storage.put("map.json", data)
+    assert stored_summary(storage, "map.json") == many
+    assert read_offset_map(data, "x").rows == []
+    for wrong in (data[: data.index(b"\n")], data.replace(b"[1,4,0,40,3]", b"[1,4,0,40]")):
+        storage.put("map.json", wrong)
+        with pytest.raises(ArchiveDamaged, match=r"map\.json: not an? offset map"):
+            stored_summary(storage, "map.json")
 
 
 def plan_of(created: bool = True, pairs: int = 2) -> RestorePlan:
@@ -270,10 +285,10 @@ def plan_of(created: bool = True, pairs: int = 2) -> RestorePlan:
     return RestorePlan("r", "d", "a", 1, "c", (topic,))
 
 
-def summaries(*pairs: tuple[PairSummary, ...]) -> dict[tuple[str, int], DividedSummary]:
+def summaries(*outlets: tuple[OutletSummary, ...]) -> dict[tuple[str, int], PartitionSummary]:
     return {
-        ("copy", source): replace(SUMMARY, source_partition=source, target_partition=source, pairs=found)
-        for source, found in enumerate(pairs)
+        ("copy", source): replace(SUMMARY, source_partition=source, outlets=found)
+        for source, found in enumerate(outlets)
     }
 
 
@@ -297,15 +312,15 @@ class Leaders:
         return self._ends[partition] if epoch is None else self._epochs[partition, epoch]
 
 
-def lacking(plan: RestorePlan, told: dict[tuple[str, int], DividedSummary], leaders: Leaders) -> list[int]:
+def lacking(plan: RestorePlan, told: dict[tuple[str, int], PartitionSummary], leaders: Leaders) -> list[int]:
     """The producer ids whose records are not all there."""
     return sorted(target.producer_id for target in lost(leaders, written(plan, told), 1.0))  # type: ignore[arg-type]
 
 
 def test_what_each_pair_has_written_is_looked_for_in_the_epoch_in_which_it_was() -> None:
     told = summaries(
-        (PairSummary(0, 4, 4, 3), PairSummary(1, 0, 0, -1)),
-        (PairSummary(0, 2, 6, 4), PairSummary(1, 3, 3, 1)),
+        (OutletSummary(0, 4, 0, 4, 3), OutletSummary(1, 0, 0, 0)),
+        (OutletSummary(0, 2, 0, 6, 4), OutletSummary(1, 3, 0, 3, 1)),
     )
     whole = {(0, 3): 4, (0, 4): 6, (1, 1): 3}
     for created in (True, False):
@@ -317,8 +332,8 @@ def test_what_each_pair_has_written_is_looked_for_in_the_epoch_in_which_it_was()
 
 def test_a_created_topic_holds_the_records_of_all_pairs_and_no_more() -> None:
     told = summaries(
-        (PairSummary(0, 4, 4, 3), PairSummary(1, 0, 0, -1)),
-        (PairSummary(0, 2, 6, 3), PairSummary(1, 0, 0, -1)),
+        (OutletSummary(0, 4, 0, 4, 3), OutletSummary(1, 0, 0, 0)),
+        (OutletSummary(0, 2, 0, 6, 3), OutletSummary(1, 0, 0, 0)),
     )
     with pytest.raises(Exception, match="ends at offset 7 instead of 6: somebody else wrote"):
         lacking(plan_of(), told, Leaders({(0, 3): 7}, {0: 7, 1: 0}))
@@ -345,9 +360,12 @@ def test_the_bounds_of_batches_stay_what_they_are() -> None:
 
 def test_pairs_without_bytes_take_memory() -> None:
     """So a task does not begin all of many archived partitions with few records at once."""
-    archived = task([(100, 1)], None)
     few, many = (
-        DividedTask(archived, tuple(Pair(at, at, 0) for at in range(count)), Partitioner.CRC32).memory
+        task_of(NOWHERE, entry(), plan={"divided": True, "partitions": tuple(map(outlet, range(count)))}).memory
         for count in (1, 401)
     )
     assert many - few >= 400 * (16 << 10)
+
+
+def outlet(number: int) -> PartitionPlan:
+    return PartitionPlan(0, number, 0, to=number)

@@ -12,7 +12,7 @@ from logkeep_engine.archive.catalog.facts import Coverage, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import StateAltered
 from logkeep_engine.restore.model.context import Planned
-from logkeep_engine.restore.model.offset_map import OffsetMapBuilder, PartitionSummary
+from logkeep_engine.restore.model.offset_map import OffsetMapBuilder, OutletSummary, PartitionSummary, map_blocks
 from logkeep_engine.restore.model.plan import PartitionPlan, RestorePlan, TopicPlan
 from logkeep_engine.restore.model.state import RestoreState
 from logkeep_engine.restore.positions.groups import opener
@@ -21,7 +21,8 @@ from logkeep_engine.storage import LocalStorage
 from tests.unit.restore.test_plan import entry
 
 TOPIC = TopicEntry("orders", "o" * 22, 1, 1)
-DONE = PartitionSummary("orders", "o" * 22, 0, "copy", 0, 10, 500, 0, 10)
+OUTLET = OutletSummary(0, 10, 0, 10)
+DONE = PartitionSummary("orders", "o" * 22, 0, "copy", 10, 500, (OUTLET,))
 
 
 def planned(*, transactional: bool = False, divided: bool = False) -> Planned:
@@ -49,14 +50,14 @@ def test_a_map_of_the_plan_is_taken(state: RestoreState) -> None:
     ("change", "told"),
     [
         ({"target_topic": "payments"}, "of topic 'payments' partition 0, which the restore does not write to"),
-        ({"target_partition": 1}, "partition 1, which the restore does not write to"),
+        ({"outlets": (replace(OUTLET, partition=1),)}, "partition 1, which the restore does not write to"),
         ({"source_topic": "other"}, "it is of another archived partition"),
         ({"source_topic_id": "x" * 22}, "it is of another archived partition"),
         ({"source_partition": 1}, "it is of another archived partition"),
-        ({"records": 0, "target_end": 0}, "says that 0 records went there: the archive has 10"),
+        ({"records": 0}, "says that 0 records went there: the archive has 10"),
         ({"records": 11}, "says that 11 records went there: the archive has 10"),
-        ({"target_start": 5}, "it begins at offset 5, not at 0"),
-        ({"target_end": -1}, "it begins at offset 0, not at 0"),
+        ({"outlets": (replace(OUTLET, start=5),)}, "it begins at offset 5, not at 0"),
+        ({"outlets": (replace(OUTLET, end=-1),)}, "it begins at offset 0, not at 0"),
     ],
 )
 def test_a_map_that_says_otherwise_is_not_used(state: RestoreState, change: dict[str, Any], told: str) -> None:
@@ -66,7 +67,7 @@ def test_a_map_that_says_otherwise_is_not_used(state: RestoreState, change: dict
 
 
 def test_how_many_records_transactions_have_left_is_not_known(state: RestoreState) -> None:
-    refuse_other_maps(planned(transactional=True), [replace(DONE, records=3, target_end=3)], state)
+    refuse_other_maps(planned(transactional=True), [replace(DONE, records=3)], state)
     assert lacking(planned(transactional=True), ends({("copy", 0): 0})) == ""
 
 
@@ -91,7 +92,7 @@ def stored(state: RestoreState, summary: PartitionSummary, target: int) -> None:
     with OffsetMapBuilder() as builder, state.storage.writer(state.map_path("copy", 0)) as writer:
         builder.source(0, summary.records)
         builder.target(target, summary.records)
-        for block in builder.blocks(summary):
+        for block in map_blocks(summary, builder):
             writer.write(block)
 
 
@@ -105,7 +106,7 @@ def test_positions_go_only_to_what_was_restored(state: RestoreState) -> None:
     for other in (
         replace(DONE, target_topic="payments"),
         replace(DONE, source_partition=3),
-        replace(DONE, target_start=3),
+        replace(DONE, outlets=(replace(OUTLET, start=3),)),
     ):
         stored(state, other, 0)
         with pytest.raises(StateAltered, match=r"copy/0\.json: it is the offset map of another partition"):

@@ -2,10 +2,10 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import pytest
 
@@ -13,6 +13,7 @@ from logkeep_engine.archive.catalog import run_note
 from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import RestoreBusy
 from logkeep_engine.kafka import positions
+from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.groups import GroupPosition
@@ -23,8 +24,14 @@ from logkeep_engine.restore.claim import fence, takeover
 from logkeep_engine.restore.claim.fence import ClockReading, RunFence, TaskFence
 from logkeep_engine.restore.claim.takeover import RunClaim, note_of
 from logkeep_engine.restore.model.state import RestoreState
+from logkeep_engine.restore.sending import task
+from logkeep_engine.restore.sending.outlet import Outlet
+from logkeep_engine.restore.sending.side_by_side import Shared
 from logkeep_engine.restore.streams.filter import Outgoing
 from logkeep_engine.storage import LocalStorage
+from logkeep_engine.tasks import TaskProgress
+from tests.runners import Context
+from tests.unit.restore.tasks import task_of
 
 TAKEN = "Run second has taken over run first, whose driver has not shown for a while that it is still running"
 
@@ -176,24 +183,40 @@ def test_positions_of_many_groups_are_not_set_on_one_look(monkeypatch: pytest.Mo
     assert 0 < len(changed) < 100
 
 
-def test_a_task_sends_no_more_batches_once_its_run_was_taken_over(first: RestoreState, clocks: Clocks) -> None:
+def test_a_task_sends_no_more_batches_once_its_run_was_taken_over(
+    first: RestoreState, clocks: Clocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sent: list[int] = []
 
     class Batches:
-        async def take(self) -> AsyncIterator[list[Outgoing]]:
-            for number in range(4):
-                yield [Outgoing(number, 1, 1, (b"b",), ((number, 1),), 0)]
+        def batches(self) -> Iterator[Outgoing]:
+            for number in range(100):
+                yield Outgoing(number, 1, 64 << 10, (b"b",), ((number, 1),), 0)
+
+    class Noting:
+        async def take(self, item: Outgoing) -> None:
+            sent.append(item.index)
+            if len(sent) == 2:
+                take_over(first)
+                clocks.move(boot=60.0)
+
+        def end(self) -> None:
+            pass
 
     async def send() -> None:
         with ThreadPoolExecutor(1) as pool:
             own = TaskFence(first, pool)
             await own.check()
-            async for items in own.before(Batches()).take():
-                sent.extend(item.index for item in items)
-                if len(sent) == 2:
-                    take_over(first)
-                    clocks.move(boot=60.0)
+            context = Context(0)
+            shared = Shared(cast(RawClient, None), pool, TaskProgress(context), context, own)
+            sending = task._Pass(task_of(), shared)
+            sending._outlets = [cast(Outlet, Noting())]
+            try:
+                await sending._deal()
+            finally:
+                await sending._ahead.stop()
 
+    monkeypatch.setattr(task, "TaskStream", lambda *_: Batches())
     with RunFence(first):
         pass
     with pytest.raises(RestoreBusy, match=TAKEN):

@@ -19,7 +19,7 @@ from tests.unit.restore import test_plan
 MAP: dict[str, Any] = {
     "format": 1,
     "source": {"topic": "a", "topicId": "a" * 22, "partition": 0},
-    "target": {"topic": "b", "partition": 0, "start": 0, "end": 5, "leaderEpoch": 0},
+    "target": {"topic": "b", "partitions": [[0, 5, 0, 5, 0]]},
     "records": 5,
     "bytes": 9,
     "appendTimeRecords": 0,
@@ -41,7 +41,9 @@ def as_map(document: Any) -> bytes:
 
 def read_map(data: bytes) -> None:
     read_summary(data, "map")
-    read_offset_map(data, "map").find(3)
+    found = read_offset_map(data, "map")
+    found.find(3)
+    found.find(5)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from logkeep_engine.archive.catalog.facts import GroupEntry
 from logkeep_engine.contract.spec import ConsumerGroups
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.groups import SHARE_OFF, GroupPositions
-from logkeep_engine.restore.model.offset_map import OffsetMap, OffsetPlace, PartitionSummary
+from logkeep_engine.restore.model.offset_map import OffsetMap, OffsetPlace, OutletSummary, PartitionSummary
 from logkeep_engine.restore.model.plan import NO_TASK, PartitionPlan, TopicPlan
 from logkeep_engine.restore.positions import moves as group_moves
 from logkeep_engine.restore.positions import report as group_report
@@ -22,7 +22,9 @@ TOPIC = TopicPlan(
     "orders", TOPIC_ID, "copy", False, 2, 0, 1000, (PartitionPlan(0, 71, 40), PartitionPlan(1, NO_TASK, 9))
 )
 # Source offsets 10-14 and 20-24, behind 40 records that were there before.
-MAP = OffsetMap(PartitionSummary("orders", TOPIC_ID, 0, "copy", 0, 10, 99, 40, 50), [10, 20], [40, 45], [5, 5])
+MAP = OffsetMap(
+    PartitionSummary("orders", TOPIC_ID, 0, "copy", 10, 99, (OutletSummary(0, 10, 40, 50),)), [10, 20], [40, 45], [5, 5]
+)
 
 
 def at(offset: int, partition: int = 0, group_id: str = "g", topic_id: str = TOPIC_ID) -> GroupEntry:

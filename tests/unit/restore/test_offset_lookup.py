@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 
 from logkeep_engine.archive.catalog.signed_documents import opened
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, ObjectMissing
-from logkeep_engine.restore.model.offset_map import OffsetMapBuilder, OffsetPlace, PartitionSummary, read_offset_map
+from logkeep_engine.restore.model.offset_map import (
+    OffsetMapBuilder,
+    OffsetPlace,
+    OutletSummary,
+    PartitionSummary,
+    map_blocks,
+    read_offset_map,
+)
 from logkeep_engine.restore.positions import offset_lookup
 from logkeep_engine.restore.positions.offset_lookup import StoredOffsetMap, open_offset_map
 from logkeep_engine.storage import Storage, open_uri
@@ -26,11 +33,12 @@ PATH = "runs/r/offset-maps/copy/0.json"
 def document(rows: list[tuple[int, int, int]], end: int) -> bytes:
     """An offset map of these rows, as a task writes it."""
     records = sum(count for _, _, count in rows)
+    outlet = OutletSummary(0, records, 0, end)
     with OffsetMapBuilder() as builder:
         for source, target, count in rows:
             builder.source(source, count)
             builder.target(target, count)
-        return b"".join(builder.blocks(PartitionSummary("a", "i" * 22, 0, "copy", 0, records, 99, 0, end)))
+        return b"".join(map_blocks(PartitionSummary("a", "i" * 22, 0, "copy", records, 99, (outlet,)), builder))
 
 
 def holes(count: int, seed: int = 1) -> list[tuple[int, int, int]]:

@@ -12,14 +12,16 @@ from logkeep_engine.restore.model.offset_map import (
     OffsetMap,
     OffsetMapBuilder,
     OffsetPlace,
+    OutletSummary,
     PartitionSummary,
+    map_blocks,
     read_offset_map,
     read_summary,
 )
 
 
 def summary(records: int, target_end: int = 0) -> PartitionSummary:
-    return PartitionSummary("a", "i" * 22, 3, "b", 3, records, 99, 0, target_end, 2)
+    return PartitionSummary("a", "i" * 22, 3, "b", records, 99, (OutletSummary(3, records, 0, target_end),), 2)
 
 
 def made(sources: list[tuple[int, int]], targets: list[tuple[int | None, int]], end: int = 0) -> OffsetMap:
@@ -31,7 +33,7 @@ def made(sources: list[tuple[int, int]], targets: list[tuple[int | None, int]], 
                 builder.gone(count)
             else:
                 builder.target(target, count)
-        return read_offset_map(b"".join(builder.blocks(summary(sum(count for _, count in sources), end))), "map")
+        return read_offset_map(b"".join(map_blocks(summary(sum(count for _, count in sources), end), builder)), "map")
 
 
 def test_rows_merge_where_both_sides_go_on() -> None:
@@ -72,7 +74,7 @@ def test_both_sides_must_end_together() -> None:
         builder.source(0, 3)
         builder.target(0, 2)
         with pytest.raises(AssertionError, match="3 source records, 2 target records"):
-            b"".join(builder.blocks(summary(3)))
+            b"".join(map_blocks(summary(3), builder))
 
 
 def test_translate_gives_the_next_record_to_read() -> None:
@@ -135,7 +137,7 @@ def test_the_summary_is_read_from_the_first_bytes() -> None:
         for at in range(0, 40_000, 2):
             builder.source(at, 1)
             builder.target(at // 2, 1)
-        data = b"".join(builder.blocks(summary(20_000, 20_000)))
+        data = b"".join(map_blocks(summary(20_000, 20_000), builder))
     assert len(data) > HEADER_MAX_BYTES
     assert read_summary(data[:HEADER_MAX_BYTES], "map") == summary(20_000, 20_000)
     assert json.loads(data)["rows"][:2] == [[0, 0, 1], [2, 1, 1]]
@@ -145,7 +147,7 @@ def test_other_formats_and_damage_are_refused() -> None:
     with OffsetMapBuilder() as builder:
         builder.source(0, 1)
         builder.target(0, 1)
-        data = b"".join(builder.blocks(summary(1)))
+        data = b"".join(map_blocks(summary(1), builder))
     with pytest.raises(ArchiveMismatch, match="map: offset map of format 2"):
         read_offset_map(data.replace(b'"format":1', b'"format":2'), "map")
     cut_row, odd_row = data.replace(b"[0,0,1]", b"[0,0]"), data.replace(b"[0,0,1]", b'["a",0,1]')

@@ -22,7 +22,6 @@ from logkeep_engine.archive.reading.transactions import fold
 from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.archive_format import Compression, FormatOptions
 from logkeep_engine.contract.model import replace
-from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.log.batch import HEADER_SIZE, check_crc, parse_header
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.consumed import PlainRecord
@@ -30,8 +29,8 @@ from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.model.point import ends_as_of
 from logkeep_engine.restore.planning.aborted_preview import preview_aborted
-from logkeep_engine.restore.sending.attempt import RestoreTask
-from logkeep_engine.restore.sending.task import stream_of
+from logkeep_engine.restore.sending.restore_task import RestoreTask
+from logkeep_engine.restore.sending.stream import stream_of
 from logkeep_engine.restore.streams.clip import Clip, clipped
 from logkeep_engine.restore.streams.filter import Outgoing
 from logkeep_engine.restore.streams.left_out import LeftOut
@@ -40,6 +39,7 @@ from logkeep_engine.storage import Storage, open_uri
 from tests.examples import number
 from tests.unit.archive.build import ORDERS, write_segment
 from tests.unit.log.batches import NOON, marker, with_header
+from tests.unit.restore.tasks import task_of as restored
 
 KEY = (ORDERS.topic_id, 0)
 HOUR = 3_600_000
@@ -279,27 +279,8 @@ def task_of(storage: Storage, entries: Sequence[SegmentEntry], clip: Clip, end: 
     state = ArchiveState()
     state.segments.replace_rows(KEY, b"".join(map(pack, entries)))
     view = clipped(state, lambda key: clip)
-    return RestoreTask(
-        number=0,
-        storage=storage,
-        state=storage,
-        run_id="restore-1",
-        connection=KafkaConnection(("localhost:1",)),
-        source="orders",
-        topic_id=ORDERS.topic_id,
-        partition=0,
-        target="orders",
-        created=True,
-        fresh=True,
-        max_batch_bytes=1 << 20,
-        producer_id=7,
-        start=0,
-        segments=tuple(view.segments.get(KEY, ())),
-        survey=None,
-        map_path="map.json",
-        clip=clip,
-        kept=((0, end),),
-    )
+    own = {"topic_id": ORDERS.topic_id, "kept": ((0, end),), "clip": clip}
+    return restored(storage, *view.segments.get(KEY, ()), plan={"topic_id": ORDERS.topic_id}, **own)
 
 
 def sent(items: Sequence[Outgoing]) -> list[Shown]:
@@ -390,10 +371,10 @@ def test_records_of_aborted_transactions_are_counted(seed: int, tmp_path: Path) 
         again = LeftOut()
         assert len(list(stream_of(task, items[-1].index if items else 0, again))) == len(items)
         assert again == left_out, "also of what has landed before"
-        counted = preview_aborted([task], 1 << 30)
+        counted = preview_aborted([task.archived], 1 << 30)
         assert counted.counts == {KEY: within}
         assert (counted.bytes > 0) >= (within > 0)
-        assert preview_aborted([task], 0).counts == ({KEY: 0} if not counted.bytes else None)
+        assert preview_aborted([task.archived], 0).counts == ({KEY: 0} if not counted.bytes else None)
 
 
 @pytest.mark.deep
@@ -426,7 +407,8 @@ def test_loss_takes_nothing_from_what_it_does_not_touch(seed: int, tmp_path: Pat
             Clip(before=times[0]),
             Clip(since=times[0], before=times[1] + 1),
         ):
-            task = replace(task_of(storage, entries, clip, log.stable), survey=surveyed, kept=tuple(kept))
+            task = task_of(storage, entries, clip, log.stable)
+            task = replace(task, archived=replace(task.archived, survey=surveyed, kept=tuple(kept)))
             items = list(stream_of(task, 0))
             found = sent(items)
             assert not [record for record in found if any(low <= record[0] < high for low, high in lost)]
@@ -481,7 +463,8 @@ def test_points_of_records_without_batches(seed: int, layout: Layout, tmp_path: 
         end = next((offset for offset, time, _ in known if time >= first), None)
         assert ends_as_of(storage, state, [ORDERS], first) == ({} if end is None else {KEY: end})
         for clip in (Clip(end=end), Clip(before=first), Clip(since=first), Clip(since=first, before=last + 1)):
-            task = replace(task_of(storage, entries, clip, 400), batching=Batching(max_records=30))
+            task = task_of(storage, entries, clip, 400)
+            task = replace(task, archived=replace(task.archived, batching=Batching(max_records=30)))
             assert sent(list(stream_of(task, 0))) == [
                 (offset, time, value)
                 for offset, time, value in known

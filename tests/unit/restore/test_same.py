@@ -16,7 +16,7 @@ from logkeep_engine.restore.model.plan import NEEDS_PRODUCER_ID, NO_TASK, Partit
 from logkeep_engine.restore.model.selection import Choice
 from logkeep_engine.restore.model.topics import plan_topic
 from logkeep_engine.restore.positions.moves import translate
-from logkeep_engine.restore.sending.same_attempt import sizes_for
+from logkeep_engine.restore.sending.padding import sizes_for
 from logkeep_engine.restore.streams.filter import Outgoing
 from logkeep_engine.restore.streams.same import (
     MOST_IN_FRONT,

@@ -26,7 +26,6 @@ from logkeep_engine.contract.model import replace
 from logkeep_engine.digest import Digest
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.kafka.client import RawClient
-from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.fetched import Fetched
 from logkeep_engine.kafka.queries import EpochEnd
 from logkeep_engine.log.batch import MAX_OFFSET
@@ -34,7 +33,7 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.consumed import PlainRecord
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.rows import RecordDigest, Rows, as_rows
-from logkeep_engine.restore.sending.attempt import RestoreTask
+from logkeep_engine.restore.model.plan import PartitionPlan
 from logkeep_engine.restore.streams.clip import Clip
 from logkeep_engine.restore.streams.straddling import Straddling
 from logkeep_engine.restore.verification import task as verification
@@ -45,6 +44,7 @@ from logkeep_engine.restore.verification.wanted import RestoredRecords
 from logkeep_engine.storage import open_uri
 from logkeep_engine.tasks import TaskProgress
 from tests.runners import Context
+from tests.unit.restore.tasks import task_of
 
 TIME = 1_700_000_000_000
 OURS = 9
@@ -121,13 +121,8 @@ def verified(
 ) -> VerifiedPartition:
     """The log beside an archive of so many records. `claimed` alters the digests that were kept of it, by number."""
     records = [record(number, number) for number in range(archived)]
-    storage = open_uri(tmp_path.as_uri())
-    connection = KafkaConnection(("127.0.0.1:1",))
-    own: dict[str, Any] = {"number": 0, "storage": storage, "state": storage, "run_id": "restore-1"}
-    own |= {"connection": connection, "source": "orders", "topic_id": "x", "partition": 3, "target": "copy"}
-    own |= {"created": True, "fresh": False}
-    own |= {"max_batch_bytes": 1 << 20, "producer_id": OURS, "start": 0}
-    restored = RestoreTask(**own, segments=(), survey=None, map_path="m")
+    plan = {"target": "copy", "partitions": (PartitionPlan(3, OURS, 0),)}
+    restored = task_of(open_uri(tmp_path.as_uri()), plan=plan, topic_id="x", partition=3)
     kept = list(stretches(records))
     if claimed is not None:
         kept = [claimed(number, stretch) for number, stretch in enumerate(kept)]
@@ -350,7 +345,7 @@ class Segments:
 
 def test_nothing_is_read_behind_the_offsets_that_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = SimpleNamespace(base_offset=0, next_offset=1000, layout=Layout.RECORDS)
-    task = SimpleNamespace(segments=(entry,), survey=None, clip=None, storage=None, source="orders")
+    task = SimpleNamespace(segments=(entry,), clip=None, storage=None, topic="orders", damaged=())
     monkeypatch.setattr(wanted, "open_partition", lambda *_, **__: Segments())
     rows = list(RestoredRecords(cast(Any, task)).read(4, 10))
     assert [one.offset for part in rows for one in part] == list(range(4, 10))
@@ -358,7 +353,7 @@ def test_nothing_is_read_behind_the_offsets_that_are_wanted(monkeypatch: pytest.
 
 def test_a_segment_is_read_once_for_all_of_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
     records = [record(number, number) for number in range(5 * STRETCH)]
-    task = SimpleNamespace(segments=(), survey=None, clip=None)
+    task = SimpleNamespace(segments=(), survey=None, clip=None, damaged=())
     asked = []
 
     def rows(self: RestoredRecords, start: int, stop: int) -> Iterator[Rows]:
@@ -418,7 +413,7 @@ def test_a_segment_is_read_only_where_a_point_divides_it(
     segments = tuple(SimpleNamespace(base_offset=base, transactional=True, times=times) for base in (0, 10))
     spans = Straddling([span] if span else [], [span] if span else [])
     monkeypatch.setattr(RestoredRecords, "across", property(lambda self: spans))
-    found = RestoredRecords(cast(Any, SimpleNamespace(segments=segments, survey=None, clip=clip))).known_of(digests)
+    found = RestoredRecords(cast(Any, SimpleNamespace(segments=segments, clip=clip, damaged=()))).known_of(digests)
     if wanted == "none":
         assert found is not None
         assert [(item.start, item.end, item.records) for item in found.stretches] == [(10, 20, 0)]

@@ -28,14 +28,14 @@ def ours(offset: int, sequence: int, count: int, epoch: int = 3) -> bytes:
 
 
 def read(*batches: bytes, target: TargetPartition = PLAIN, log_start: int = 0) -> Facts:
-    reader = WrittenReader(target, log_start)
+    reader = WrittenReader(target, log_start, WrittenRows())
     for one in batches:
         reader.add(parse_header(one))
-    return facts(reader.landed())
+    return facts(reader.written(0))
 
 
 def facts(landed: WrittenRecords) -> Facts:
-    return landed.records, list(landed.rows), landed.mark
+    return landed.records, list(landed.rows or ()), landed.mark
 
 
 def test_nothing() -> None:
@@ -49,10 +49,10 @@ def test_batches_that_follow_are_one_run_and_others_between_cut_it() -> None:
 
 def test_a_sequence_that_wrapped() -> None:
     last = SEQUENCE_SPACE - 2
-    reader = WrittenReader(replace(COMPACTS, start=0), 0)
+    reader = WrittenReader(replace(COMPACTS, start=0), 0, None)
     reader.add(parse_header(ours(last, last, 2)))
     reader.add(parse_header(ours(SEQUENCE_SPACE, 0, 3)))
-    assert reader.landed().records == SEQUENCE_SPACE + 3
+    assert reader.written(0).records == SEQUENCE_SPACE + 3
 
 
 def test_what_compaction_removed_still_counts() -> None:

@@ -17,15 +17,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.run_note import RunNote
 from logkeep_engine.restore.claim.takeover import fenced, taken_over_by
 from logkeep_engine.restore.model.state import RestoreState
-from logkeep_engine.restore.streams.filter import Outgoing
-from logkeep_engine.restore.streams.outgoing_ahead import OutgoingBatches
 
 TRUSTED_SECONDS = 1.0
 """How long the driver trusts its last look. Who takes a run over watches it for much longer."""
@@ -108,18 +105,3 @@ class TaskFence:
         if by is not None:
             raise fenced(self._state, by)
         self._looked = now
-
-    def before(self, batches: OutgoingBatches) -> OutgoingBatches:
-        """The same batches, with a check before each lot of them."""
-        return _FencedBatches(batches, self)
-
-
-@dataclass(frozen=True)
-class _FencedBatches:
-    batches: OutgoingBatches
-    fence: TaskFence
-
-    async def take(self) -> AsyncIterator[list[Outgoing]]:
-        async for items in self.batches.take():
-            await self.fence.check()
-            yield items

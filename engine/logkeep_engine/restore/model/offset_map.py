@@ -17,11 +17,12 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import IO, NamedTuple, Protocol, Self
+from typing import IO, NamedTuple, Self
 
 from logkeep_engine.contract.nesting import WRONG, loads
 from logkeep_engine.contract.stored import StoredDocument
 from logkeep_engine.errors import ArchiveDamaged
+from logkeep_engine.storage import Storage
 from logkeep_engine.stored import reading
 
 OFFSET_MAP = StoredDocument(
@@ -29,58 +30,62 @@ OFFSET_MAP = StoredDocument(
     1,
     {
         "source": {"topic": str, "topicId": str, "partition": int},
-        "target": {"topic": str, "partition": int, "start": int, "end": int, "leaderEpoch": int},
+        "target": {"topic": str, "partitions": [(int, int, int, int, int)]},  # partition, records, start, end, epoch
         "records": int,
         "bytes": int,
         "appendTimeRecords": int,
         "abortedRecords": int,
-        "rows": [(int, int, int)],  # source offset, target offset, count
+        "rows": [(int, int, int)],  # source offset, target offset, count; none if the topic is divided
     },
 )
 _ALTERED = "The object was altered; it cannot be used."
-HEADER_MAX_BYTES = 4096  # topic names are at most 249 bytes, so the first line is well below this
+HEADER_MAX_BYTES = 4096  # topic names are at most 249 bytes, so the first line of a map with rows is well below this
+_DIVIDED_HEADER_MAX_BYTES = 16 << 20  # a row for each target partition, of at most 110 bytes
 _SPOOL_BYTES = 4 << 20
 _BLOCK = 1 << 20
 _GONE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionSummary:
-    """The facts of an offset map without its rows, which a finished task reports.
+class OutletSummary:
+    """The part of an archived partition that went to the target partition `partition`: this many `records`, from offset
+    `start`, where the log ended before the run, up to `end`, one past the last of them (equal to `start` when nothing
+    was restored).
 
-    `bytes` are those of the batches as sent. `target_start` is where the target's log ended before the run,
-    `target_end` is one past the last restored record (equal to `target_start` when nothing was restored).
-    `append_time_records` lost their timestamp type (not their timestamp). `target_epoch` is the leader epoch in which
-    the last record was written: as long as the leader's log has this epoch up to `target_end`, everything is there.
-    -1: not known, or nothing was restored. `aborted_records` are of aborted transactions, and were left out.
+    `epoch` is the leader epoch in which the last record was written: as long as the leader's log has this epoch up to
+    `end`, everything is there. -1: not known, or nothing was restored.
+    """
+
+    partition: int
+    records: int
+    start: int
+    end: int
+    epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSummary:
+    """The facts of an archived partition that is done: those of an offset map without its rows. `outlets` has a row for
+    each target partition: several if the topic is divided. Then there are no rows, of which each record would have one.
+
+    `bytes` are those of the batches as sent. `append_time_records` lost their timestamp type (not their timestamp).
+    `aborted_records` are of aborted transactions, and were left out.
     """
 
     source_topic: str
     source_topic_id: str
     source_partition: int
     target_topic: str
-    target_partition: int
     records: int
     bytes: int
-    target_start: int
-    target_end: int
+    outlets: tuple[OutletSummary, ...]
     append_time_records: int = 0
-    target_epoch: int = -1
     aborted_records: int = 0
 
-
-class OffsetNotes(Protocol):
-    """Takes the offsets of a partition's records, as an attempt learns them."""
-
-    def source(self, offset: int, count: int) -> None: ...
-
-    def target(self, offset: int, count: int) -> None: ...
-
-    def gone(self, count: int) -> None: ...
-
-    def blocks(self, summary: PartitionSummary) -> Iterator[bytes]: ...
-
-    def close(self) -> None: ...
+    @property
+    def target_end(self) -> int:
+        """One past the last record of the only outlet."""
+        return self.outlets[0].end
 
 
 class OffsetMapBuilder:
@@ -153,22 +158,19 @@ class OffsetMapBuilder:
         self._spool.write((",\n" if self._rows else "\n").encode() + b"[%d,%d,%d]" % row)
         self._rows += 1
 
-    def blocks(self, summary: PartitionSummary) -> Iterator[bytes]:
-        """The finished document, block by block. Every source offset must have met its target offset."""
+    def rows(self, summary: PartitionSummary) -> Iterator[bytes]:
+        """Yield the rows of the document, block by block. Every source offset must have met its target offset."""
         if self._sources or self._targets or self.source_records != summary.records:
             raise AssertionError(
-                f"offset map of {summary.target_topic}-{summary.target_partition}: {self.source_records} source "
-                "records, "
-                f"{self.target_records} target records, {summary.records} expected"
+                f"offset map of {summary.target_topic}-{summary.outlets[0].partition}: {self.source_records} source "
+                f"records, {self.target_records} target records, {summary.records} expected"
             )
         if self._row is not None:
             self._write(self._row)
             self._row = None
-        yield _header(summary)
         self._spool.seek(0)
         while block := self._spool.read(_BLOCK):
             yield block
-        yield b"\n]}\n"
 
     def close(self) -> None:
         self._spool.close()
@@ -180,28 +182,24 @@ class OffsetMapBuilder:
         self.close()
 
 
-def _header(summary: PartitionSummary) -> bytes:
+def map_blocks(summary: PartitionSummary, offsets: OffsetMapBuilder | None) -> Iterator[bytes]:
+    """Yield the finished document, block by block, with the rows of `offsets`."""
+    outlets = [[item.partition, item.records, item.start, item.end, item.epoch] for item in summary.outlets]
+    source = {"topic": summary.source_topic, "topicId": summary.source_topic_id, "partition": summary.source_partition}
     head = OFFSET_MAP.head(
         {
-            "source": {
-                "topic": summary.source_topic,
-                "topicId": summary.source_topic_id,
-                "partition": summary.source_partition,
-            },
-            "target": {
-                "topic": summary.target_topic,
-                "partition": summary.target_partition,
-                "start": summary.target_start,
-                "end": summary.target_end,
-                "leaderEpoch": summary.target_epoch,
-            },
+            "source": source,
+            "target": {"topic": summary.target_topic, "partitions": outlets},
             "records": summary.records,
             "bytes": summary.bytes,
             "appendTimeRecords": summary.append_time_records,
             "abortedRecords": summary.aborted_records,
         }
     )
-    return head + b',"rows":['
+    yield head + b',"rows":['
+    if offsets is not None:
+        yield from offsets.rows(summary)
+    yield b"\n]}\n"
 
 
 class OffsetPlace(Enum):
@@ -249,8 +247,16 @@ class OffsetMap:
         return list(zip(self.sources, self.targets, self.counts, strict=True))
 
 
+def stored_summary(storage: Storage, path: str) -> PartitionSummary:
+    """Read the summary of the offset map at this path. Raises ObjectMissing, ArchiveMismatch, ArchiveDamaged."""
+    head = storage.read_range(path, 0, HEADER_MAX_BYTES)
+    if b"\n" not in head:
+        head = storage.read_range(path, 0, _DIVIDED_HEADER_MAX_BYTES)
+    return read_summary(head, f"{storage.uri}/{path}")
+
+
 def read_summary(head: bytes, name: str) -> PartitionSummary:
-    """The summary from the first HEADER_MAX_BYTES of the object `name`. Raises ArchiveMismatch, ArchiveDamaged."""
+    """Read the summary from the beginning of the object `name`. Raises ArchiveMismatch, ArchiveDamaged."""
     line, found, _ = head.partition(b"\n")
     if not found:
         raise ArchiveDamaged(f"{name}: not an offset map", hint=_ALTERED)
@@ -298,17 +304,16 @@ def damaged_map(name: str, error: Exception) -> ArchiveDamaged:
 def _summary(data: bytes, name: str) -> PartitionSummary:
     with reading(OFFSET_MAP, data, name, hint=_ALTERED) as body:
         source, target = body["source"], body["target"]
+        if not target["partitions"]:
+            raise ValueError("no target partition")
         return PartitionSummary(
             source_topic=source["topic"],
             source_topic_id=source["topicId"],
             source_partition=source["partition"],
             target_topic=target["topic"],
-            target_partition=target["partition"],
             records=body["records"],
             bytes=body["bytes"],
-            target_start=target["start"],
-            target_end=target["end"],
+            outlets=tuple(OutletSummary(*row) for row in target["partitions"]),
             append_time_records=body["appendTimeRecords"],
-            target_epoch=target["leaderEpoch"],
             aborted_records=body["abortedRecords"],
         )

@@ -129,6 +129,11 @@ class PartitionPlan:
         return self.partition if self.to is None else self.to
 
     @property
+    def first(self) -> int:
+        """Return the target offset from which on the run's records lie, when all is done."""
+        return self.start if self.extent is None else self.extent.start
+
+    @property
     def begins(self) -> int:
         """The end of the target's log where nothing is restored to it."""
         return self.start if self.extent is None else self.extent.end
@@ -176,6 +181,11 @@ class TopicPlan:
             if part.producer_id != NO_TASK:
                 found.setdefault(part.partition, []).append(part)
         return {partition: tuple(parts) for partition, parts in found.items()}
+
+    def number_of(self, part: PartitionPlan) -> int:
+        """Return the number by which the progress and the offset map of a partition are known: that in the target, or
+        in the archive where its records go to several."""
+        return part.partition if self.divided else part.target
 
 
 @dataclass(frozen=True, slots=True)

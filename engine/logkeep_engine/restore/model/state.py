@@ -31,7 +31,6 @@ STARTED = "started.json"
 _START = StoredDocument("note of a start", 1, {"runId": str, "archiveId": str, "time": int})
 RESULT = "result.json"
 OFFSET_MAPS = "offset-maps"
-DIVIDED = "divided"
 COUNTED = "counted.json"
 COUNTED_NOTE = StoredDocument("note of what was counted", 1, {"partitions": int, "topicIds": {str: str}})
 ALL_BUT_USERS = "all-but-users.json"
@@ -75,17 +74,8 @@ class RestoreState:
         return f"{self.file(OFFSET_MAPS)}/"
 
     def map_path(self, topic: str, partition: int) -> str:
-        """The path of the offset map of a target partition."""
+        """The path of the offset map of a target partition, or of an archived one whose records go to several."""
         return self.file(f"{OFFSET_MAPS}/{topic}/{partition}.json")
-
-    @property
-    def divided_folder(self) -> str:
-        """The folder of what is known of divided partitions that are done."""
-        return f"{self.file(DIVIDED)}/"
-
-    def divided_path(self, topic: str, partition: int) -> str:
-        """The path of what is known of an archived partition that is divided; `topic` is that of the target."""
-        return self.file(f"{DIVIDED}/{topic}/{partition}.json")
 
     def read_all(self, folder: str, read: Callable[[str], _Read]) -> list[_Read]:
         """`read` called with the path of each object of a folder of the run, many at once."""

@@ -19,7 +19,8 @@ from logkeep_engine.archive.history.compacted import with_snapshots
 from logkeep_engine.errors import SpecError
 from logkeep_engine.log.transactions import Span
 from logkeep_engine.restore.model.plan import PointPlan
-from logkeep_engine.restore.streams.straddling import ArchivedPartition, straddling
+from logkeep_engine.restore.streams.archived import ArchivedPartition
+from logkeep_engine.restore.streams.straddling import straddling
 from logkeep_engine.storage import Storage
 
 

@@ -89,10 +89,10 @@ def take_over(
         return plan
     claim.make()
     # The plan comes last: without it, a later start begins here again.
-    for old, own in ((other.maps_folder, state.maps_folder), (other.divided_folder, state.divided_folder)):
-        storage.delete([info.path for info in storage.list(own)])
-        for info in storage.list(old):
-            storage.put(own + info.path[len(old) :], storage.read(info.path))
+    old, own = other.maps_folder, state.maps_folder
+    storage.delete([info.path for info in storage.list(own)])
+    for info in storage.list(old):
+        storage.put(own + info.path[len(old) :], storage.read(info.path))
     copy_changes(other, state)
     for note in (COUNTED, ALL_BUT_USERS, ACLS_SENT, HELD_NOTE):
         if storage.list(other.file(note)):

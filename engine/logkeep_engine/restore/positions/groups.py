@@ -98,10 +98,11 @@ class HeldMap:
         """Raises StateAltered for a map of another partition."""
         summary = found.summary
         self._find, self._name = found.find, name
-        self._start, self._end = summary.target_start, summary.target_end
-        said = (summary.source_topic_id, summary.source_partition, summary.target_topic, summary.target_partition)
-        if (*said, summary.target_start) != (topic.topic_id, part.partition, topic.target, part.target, part.start):
+        said = (summary.source_topic_id, summary.source_partition, summary.target_topic)
+        places = [(outlet.partition, outlet.start) for outlet in summary.outlets]
+        if said != (topic.topic_id, part.partition, topic.target) or places != [(part.target, part.start)]:
             raise StateAltered(f"{name}: it is the offset map of another partition; no position was set", hint=ALTERED)
+        self._start, self._end = part.start, summary.target_end
 
     def find(self, source_offset: int) -> FoundOffset:
         """Do what `OffsetMap.find` does. Raises StateAltered for an offset that the run has not restored."""

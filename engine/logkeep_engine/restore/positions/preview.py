@@ -24,8 +24,8 @@ from logkeep_engine.restore.positions.changes import key_of
 from logkeep_engine.restore.positions.groups import archived_end, positions_of, with_members
 from logkeep_engine.restore.positions.moves import Move, PositionOutcome, select_and_rename, translate
 from logkeep_engine.restore.positions.offset_lookup import OffsetFinder
-from logkeep_engine.restore.sending.attempt import RestoreTask
-from logkeep_engine.restore.sending.task import aborted_of, stream_of
+from logkeep_engine.restore.sending.restore_task import RestoreTask
+from logkeep_engine.restore.sending.stream import stream_of
 from logkeep_engine.restore.sending.work import restore_task, with_task
 
 _NOTHING_SENT = 1 << 62  # records whose data nobody wants
@@ -129,9 +129,11 @@ def predicted_maps(context: RestoreContext, planned: Planned) -> Maps:
 
     def predicted(topic: str, partition: int) -> PredictedOffsets:
         task = tasks[topic, partition]
-        if planned.fresh and task.survey is None and task.batching is None:  # nobody has checked the archive
-            known = open_partition(task.storage, task.source, task.segments, task.kept).transactions
-            task = replace(task, survey=DamageSurvey((), (), tuple(known.aborted)))
+        archived = task.archived
+        if planned.fresh and archived.survey is None and archived.batching is None:  # nobody has checked the archive
+            opened = open_partition(archived.storage, archived.topic, archived.segments, archived.kept)
+            survey = DamageSurvey((), (), tuple(opened.transactions.aborted))
+            task = replace(task, archived=replace(archived, survey=survey))
         return PredictedOffsets(task)
 
     return predicted
@@ -143,7 +145,7 @@ class PredictedOffsets:
 
     def __init__(self, task: RestoreTask) -> None:
         self._rows = _rows(task)
-        self._end = task.start
+        self._end = task.part.start
         self._row: tuple[int, int, int] | None = None
         self._next()
 
@@ -166,7 +168,7 @@ class PredictedOffsets:
 
 def _rows(task: RestoreTask) -> Iterator[tuple[int, int, int]]:
     """The rows of the map. Where source offsets do not rise, the first record counts, as in `OffsetMapBuilder`."""
-    target, known_end = task.start, 0
+    target, known_end = task.part.start, 0
     for item in stream_of(task, _NOTHING_SENT):
         for source, count in item.source:
             known = min(max(0, known_end - source), count)
@@ -196,8 +198,9 @@ class _RecordReader:
 
 def _record(task: RestoreTask, offset: int, *, exact: bool) -> PreviewedRecord | None:
     """The first committed record from `offset` on; it lies at the offset if that is `exact`."""
-    aborted: Sequence[Any] = () if exact else aborted_of(task)
-    for part in open_damaged(task.storage, task.source, task.segments, aborted=aborted).records(offset):
+    archived = task.archived
+    aborted: Sequence[Any] = () if exact else archived.aborted()
+    for part in open_damaged(archived.storage, archived.topic, archived.segments, aborted=aborted).records(offset):
         if isinstance(part, Damage):
             continue
         for record in part:

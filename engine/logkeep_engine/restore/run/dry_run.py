@@ -47,7 +47,7 @@ from logkeep_engine.restore.positions.moves import select_and_rename
 from logkeep_engine.restore.positions.preview import PreviewedPosition, predicted_maps, preview_groups
 from logkeep_engine.restore.positions.report import nothing_to_move
 from logkeep_engine.restore.sending.partitions import done_partitions
-from logkeep_engine.restore.sending.work import number_of, restore_task, with_task
+from logkeep_engine.restore.sending.work import restore_task, with_task
 from logkeep_engine.restore.streams.same import deletion_refused, transactional_id
 from logkeep_engine.restore.topics.held_topics import held_topics, told_held
 from logkeep_engine.restore.topics.kafka_topics import emit
@@ -241,7 +241,7 @@ def _aborted(context: RestoreContext, planned: Planned) -> AbortedPreview:
     done = _done_already(context, planned)
     left = [(topic, part) for topic, part in with_task(planned) if (topic.topic_id, part.partition) not in done]
     try:
-        return preview_aborted((restore_task(context, planned, *item) for item in left), _MOST_READ)
+        return preview_aborted((restore_task(context, planned, *item).archived for item in left), _MOST_READ)
     except ObjectCold:  # the plan has told which objects are
         size = sum(entry.bytes for topic, part in left for entry in planned.segments(topic, part.partition))
         return AbortedPreview(None, size)
@@ -264,9 +264,7 @@ def _done_already(context: RestoreContext, planned: Planned) -> set[Partition]:
         return set()
     done = done_partitions(begun)
     return {
-        (topic.topic_id, part.partition)
-        for topic, part in with_task(planned)
-        if (topic.target, number_of(topic, part)) in done
+        (topic.topic_id, part.partition) for topic, part in with_task(planned) if (topic.target, part.partition) in done
     }
 
 

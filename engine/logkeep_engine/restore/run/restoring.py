@@ -13,8 +13,7 @@ continue:
     restore-plan.json     sources, targets, producer ids, start offsets, what is left out; made once
     held-topics.json      the retention of existing topics, before they are held (`topics.hold_notes`)
     point.json            what the point of the restore gives, if it has one: for people
-    offset-maps/...       a partition is done when its map is there
-    divided/...           the same of archived partitions whose records went to several ones
+    offset-maps/...       an archived partition is done when its map is there
     counted.json          the target has what was sent; the topics get their own configuration after this
     verification.html     what a verification has found, if one was asked for, as a page
     verification.json     the same for programs; the topics get their own configuration only if nothing differs. Reports

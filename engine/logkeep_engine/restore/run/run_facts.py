@@ -102,7 +102,7 @@ def _told_filled(plan: RestorePlan, summaries: Summaries) -> Iterator[str]:
     filled: dict[str, int] = {}
     for topic in plan.topics:
         for part in topic.partitions:
-            summary = summaries.get((topic.target, part.target))
+            summary = summaries.get((topic.target, part.partition))
             if part.extent is not None and summary is not None and summary.records < part.extent.offsets:
                 more = part.extent.offsets - summary.records
                 filled[topic.target] = filled.get(topic.target, 0) + more

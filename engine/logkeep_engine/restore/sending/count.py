@@ -1,7 +1,7 @@
 """Checks at the end of a run that the target still has all that the run has written. Success is not told before.
 
 An acknowledged record can be lost as long as leaders change: an unclean election, or a disk that failed. The leader of
-each partition is asked for the leader epoch in which the last record was written (see `landed.Mark`), which costs no
+each partition is asked for the leader epoch in which the last record was written (see `written.Mark`), which costs no
 record to be read, however often leaders have changed.
 """
 
@@ -18,10 +18,9 @@ from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.queries import NO_TOPIC_ID
 from logkeep_engine.kafka.survey import Ended
 from logkeep_engine.restore.model.context import Planned, RestoreContext
-from logkeep_engine.restore.model.offset_map import PartitionSummary
+from logkeep_engine.restore.model.offset_map import OutletSummary, PartitionSummary
 from logkeep_engine.restore.model.plan import NO_TASK, PartitionPlan, RestorePlan, TopicPlan
 from logkeep_engine.restore.model.state import COUNTED, COUNTED_NOTE, RestoreState, counted_ids
-from logkeep_engine.restore.sending.division.summary import DividedSummary, PairSummary
 from logkeep_engine.restore.sending.evidence import lacking
 from logkeep_engine.restore.sending.partitions import Summaries, restore_open_partitions
 from logkeep_engine.restore.sending.written import Mark, TargetPartition
@@ -125,25 +124,21 @@ def count_all(context: RestoreContext, planned: Planned, summaries: Summaries) -
 
 def _notes_of(missing: Iterable[TargetPartition], plan: RestorePlan, state: RestoreState) -> list[str]:
     """The objects that say of what went to these partitions that it is done."""
-    divided = {
-        part.producer_id: state.divided_path(topic.target, part.partition)
-        for topic in plan.topics
-        if topic.divided
-        for part in topic.partitions
-    }
+    gone = {(target.topic, target.producer_id) for target in missing}
     return sorted(
-        {divided.get(target.producer_id, state.map_path(target.topic, target.partition)) for target in missing}
+        {
+            state.map_path(topic.target, topic.number_of(part))
+            for topic in plan.topics
+            for part in topic.partitions
+            if (topic.target, part.producer_id) in gone
+        }
     )
 
 
 def told_deleted(control: ControlPlane, plan: RestorePlan, summaries: Summaries) -> Iterator[str]:
     """The warnings about records that targets have deleted since they were restored. Only log starts show it, which
     compaction does not move."""
-    begins = {
-        (topic.target, part.target): part.start if part.extent is None else part.extent.start
-        for topic in plan.topics
-        for part in topic.partitions
-    }
+    begins = {(topic.target, part.target): part.first for topic in plan.topics for part in topic.partitions}
     ends: dict[Where, int] = {}
     for item in written(plan, summaries):
         if item.mark is not None:
@@ -171,37 +166,26 @@ def written(plan: RestorePlan, summaries: Mapping[Where, PartitionSummary]) -> l
     """The ends of all partitions to which the run has written, and of those of created topics that must be empty."""
     found: list[WrittenEnd] = []
     for topic in plan.topics:
-        if topic.divided:
-            found += _written_by_pairs(topic, summaries)
-            continue
-        for part in topic.partitions:
-            target = _target(topic, part.target, part.producer_id, part.start)
-            summary = None if part.producer_id == NO_TASK else summaries[topic.target, part.target]
-            if summary is not None and summary.target_end > summary.target_start:
-                mark = Mark(summary.target_epoch, summary.target_end)
-                found.append(WrittenEnd(target, mark, mark.end))
-            elif topic.created:
-                found.append(WrittenEnd(target, None, part.start))
+        ends: dict[int, list[tuple[PartitionPlan, OutletSummary]]] = {}
+        for partition, parts in topic.archived_partitions.items():
+            for part, outlet in zip(parts, summaries[topic.target, partition].outlets, strict=True):
+                ends.setdefault(part.target, []).append((part, outlet))
+        for target in range(topic.partition_count) if topic.divided else (part.target for part in topic.partitions):
+            found += _written_to(topic, target, ends.get(target, []))
     return found
 
 
-def _written_by_pairs(topic: TopicPlan, summaries: Mapping[Where, PartitionSummary]) -> Iterator[WrittenEnd]:
-    """The same of a divided topic. A log of a created one ends after the records of all of its pairs."""
-    pairs: dict[int, list[tuple[PartitionPlan, PairSummary]]] = {}
-    for partition, parts in topic.archived_partitions.items():
-        summary = summaries[topic.target, partition]
-        assert isinstance(summary, DividedSummary)
-        for part, pair in zip(parts, summary.pairs, strict=True):
-            pairs.setdefault(part.target, []).append((part, pair))
-    for target in range(topic.partition_count):
-        found = pairs.get(target, [])
-        end = sum(pair.records for _, pair in found) + (found[0][0].start if found else 0)
-        for part, pair in found:
-            if pair.records:
-                mark = Mark(pair.epoch, pair.end)
-                yield WrittenEnd(_target(topic, target, part.producer_id, part.start), mark, end)
-        if topic.created and not any(pair.records for _, pair in found):
-            yield WrittenEnd(_target(topic, target, NO_TASK, 0), None, 0)
+def _written_to(
+    topic: TopicPlan, target: int, outlets: Sequence[tuple[PartitionPlan, OutletSummary]]
+) -> Iterator[WrittenEnd]:
+    """The ends in one target partition. The log of a created one ends after the records of all producers."""
+    writers = [(part, outlet) for part, outlet in outlets if outlet.end > outlet.start]
+    end = sum(outlet.records for _, outlet in writers) + (outlets[0][0].start if outlets else 0)
+    for part, outlet in writers:
+        place = _target(topic, target, part.producer_id, part.start)
+        yield WrittenEnd(place, Mark(outlet.epoch, outlet.end), outlet.end if part.extent is not None else end)
+    if topic.created and not writers:
+        yield WrittenEnd(_target(topic, target, NO_TASK, 0), None, 0)
 
 
 def _target(topic: TopicPlan, partition: int, producer_id: int, start: int) -> TargetPartition:

@@ -17,7 +17,7 @@ from logkeep_engine.restore.model.offset_map import PartitionSummary
 from logkeep_engine.restore.model.plan import TopicPlan
 from logkeep_engine.restore.model.point_preview import previewed
 from logkeep_engine.restore.model.state import ALTERED, RestoreState
-from logkeep_engine.restore.sending.work import number_of, with_task
+from logkeep_engine.restore.sending.work import with_task
 
 Where = tuple[str, int]
 
@@ -56,26 +56,29 @@ def _sure(planned: Planned, topic: TopicPlan) -> dict[int, int]:
 def refuse_other_maps(planned: Planned, done: Collection[PartitionSummary], state: RestoreState) -> None:
     """Raises StateAltered for notes about partitions that are done which are not of this plan, or count other records
     than the archive has."""
-    work = {(topic.target, number_of(topic, part)): (topic, part) for topic, part in with_task(planned)}
+    work = {(topic.target, part.partition): topic for topic, part in with_task(planned)}
+    known = {target for target, _ in work}
     sure = {topic.target: _sure(planned, topic) for topic in planned.plan.topics}
     for item in done:
-        where = (item.target_topic, item.target_partition)
-        topic, part = work.get(where, (None, None))
-        if topic is None or part is None:
-            raise _altered(state, where, "which the restore does not write to")
-        if (item.source_topic, item.source_topic_id, item.source_partition) != (
-            topic.source,
-            topic.topic_id,
-            part.partition,
-        ):
+        where = (item.target_topic, item.source_partition)
+        topic = work.get(where)
+        if item.target_topic in known and (topic is None or _source(item) != (topic.source, topic.topic_id)):
             raise _altered(state, where, "and it is of another archived partition")
-        records = sure[topic.target].get(part.partition)
+        parts = () if topic is None else topic.partitions
+        if topic is None or [part.target for part in parts] != [outlet.partition for outlet in item.outlets]:
+            strange = {outlet.partition for outlet in item.outlets}.difference(part.target for part in parts)
+            where = where[0], min(strange, default=where[1])
+            raise _altered(state, where, "which the restore does not write to")
+        records = sure[topic.target].get(item.source_partition)
         if records is not None and item.records != records:
             raise _altered(state, where, f"and says that {item.records} records went there: the archive has {records}")
-        if topic.divided:
-            continue
-        if item.target_start != part.start or item.target_end < item.target_start:
-            raise _altered(state, where, f"and it begins at offset {item.target_start}, not at {part.start}")
+        for part, outlet in zip(parts, item.outlets, strict=True):
+            if outlet.start != part.start or outlet.end < outlet.start:
+                raise _altered(state, where, f"and it begins at offset {outlet.start}, not at {part.start}")
+
+
+def _source(item: PartitionSummary) -> tuple[str, str]:
+    return item.source_topic, item.source_topic_id
 
 
 def _altered(state: RestoreState, where: Where, what: str) -> StateAltered:

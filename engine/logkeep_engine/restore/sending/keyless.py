@@ -10,8 +10,8 @@ from logkeep_engine.errors import TargetUnsuitable
 from logkeep_engine.log.batch import parse_header
 from logkeep_engine.log.rows import rows_of_batch
 from logkeep_engine.restore.model.context import Planned, RestoreContext
-from logkeep_engine.restore.sending.attempt import RestoreTask
-from logkeep_engine.restore.sending.task import stream_of
+from logkeep_engine.restore.sending.restore_task import RestoreTask
+from logkeep_engine.restore.sending.stream import stream_of
 from logkeep_engine.restore.sending.work import restore_task, with_task
 from logkeep_engine.restore.streams.filter import Outgoing
 from logkeep_engine.tasks import TaskContext
@@ -26,11 +26,11 @@ def refuse_without_key(context: RestoreContext, planned: Planned) -> None:
     context.run_tasks(work, first_without_key, found.__setitem__)
     for index, offset in sorted(found.items()):
         if offset is not None:
-            task = work[index]
+            archived, target = work[index].archived, work[index].topic.target
             raise TargetUnsuitable(
-                f"topic {task.target} is compacted and refuses records without a key: {task.source} partition "
-                f"{task.partition} has one at offset {offset}; nothing was written",
-                hint=f"Restore under another name, or take compact out of cleanup.policy of {task.target} for the "
+                f"topic {target} is compacted and refuses records without a key: {archived.topic} partition "
+                f"{archived.partition} has one at offset {offset}; nothing was written",
+                hint=f"Restore under another name, or take compact out of cleanup.policy of {target} for the "
                 "time of the restore.",
             )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.held_tables import removed
@@ -12,22 +11,19 @@ from logkeep_engine.archive.ranges import Range
 from logkeep_engine.errors import ArchiveDamaged, LogkeepError, SegmentsRemoved
 from logkeep_engine.report import ProgressRange
 from logkeep_engine.restore.model.context import Planned, RestoreContext
-from logkeep_engine.restore.model.offset_map import HEADER_MAX_BYTES, PartitionSummary, read_summary
-from logkeep_engine.restore.model.plan import PartitionPlan, TopicPlan, pack, schema_topic
+from logkeep_engine.restore.model.offset_map import PartitionSummary, stored_summary
+from logkeep_engine.restore.model.plan import NO_TASK, PartitionPlan, pack, schema_topic
 from logkeep_engine.restore.model.state import RestoreState
-from logkeep_engine.restore.sending.attempt import RestoreTask
-from logkeep_engine.restore.sending.division.step import divided_tasks, done_divided
-from logkeep_engine.restore.sending.division.task import restore_divided
+from logkeep_engine.restore.sending.division.step import with_known
 from logkeep_engine.restore.sending.evidence import refuse_other_maps
+from logkeep_engine.restore.sending.restore_task import RestoreTask
 from logkeep_engine.restore.sending.task import restore_partitions
-from logkeep_engine.restore.sending.work import number_of, restore_task, with_task
-from logkeep_engine.tasks import TaskContext
+from logkeep_engine.restore.sending.work import restore_task, with_task
 
-T = TypeVar("T")
-R = TypeVar("R")
+Where = tuple[str, int]
 
-Summaries = dict[tuple[str, int], PartitionSummary]
-"""By target topic and partition; those of a divided topic by the archived partition."""
+Summaries = dict[Where, PartitionSummary]
+"""By target topic and archived partition."""
 
 
 def restore_open_partitions(context: RestoreContext, planned: Planned) -> Summaries:
@@ -36,44 +32,33 @@ def restore_open_partitions(context: RestoreContext, planned: Planned) -> Summar
     done = {} if planned.fresh else done_partitions(context.state)
     refuse_other_maps(planned, done.values(), context.state)
     tasks: list[RestoreTask] = []
-    divided: list[tuple[TopicPlan, RestoreTask]] = []
-    parts: list[ProgressRange] = []
+    parts: dict[Where, ProgressRange] = {}
     for topic, partition in with_task(planned):
         segments = planned.segments(topic, partition.partition)
         start, end = _range_of(partition, segments)
-        shown = number_of(topic, partition)
-        part = ProgressRange(len(parts), topic.target, shown, start, end)
-        summary = done.get((topic.target, shown))
-        if summary is not None:
+        part = ProgressRange(len(parts), topic.target, topic.number_of(partition), start, end)
+        where = topic.target, partition.partition
+        if summary := done.get(where):
             part = replace(part, at=part.end, records=summary.records, bytes=summary.bytes)
         else:
-            task = restore_task(context, planned, topic, partition, number=part.task)
-            if topic.divided:
-                divided.append((topic, task))
-            else:
-                tasks.append(task)
-        parts.append(part)
-    idle = sum(len(topic.partitions) for topic in planned.plan.topics if not topic.divided)
-    idle -= sum(not topic.divided for topic, _ in with_task(planned))
-    context.reporter.planned(parts, topics=len(planned.plan.topics), idle=idle)
+            tasks.append(restore_task(context, planned, topic, partition, number=part.task))
+        parts[where] = part
+    undivided = [topic for topic in planned.plan.topics if not topic.divided]
+    idle = sum(part.producer_id == NO_TASK for topic in undivided for part in topic.partitions)
+    context.reporter.planned(list(parts.values()), topics=len(planned.plan.topics), idle=idle)
     context.reporter.phase("Running")
-    numbers = {(part.topic, part.partition): part.task for part in parts}
 
     def on_result(_: int, summaries: tuple[PartitionSummary, ...]) -> None:
         for summary in summaries:
-            where = summary.target_topic, summary.target_partition
+            where = summary.target_topic, summary.source_partition
             done[where] = summary
-            context.reporter.done(numbers[where], summary.records, summary.bytes)
+            context.reporter.done(parts[where].task, summary.records, summary.bytes)
 
     first = schema_topic(context.spec)
+    tasks = with_known(context, planned, tasks)
     try:
-        for some in (
-            [task for task in tasks if task.source == first],
-            [task for task in tasks if task.source != first],
-        ):
-            _run(context, some, [task.bytes for task in some], restore_partitions, on_result)
-        sizes = [task.bytes for _, task in divided]
-        _run(context, divided_tasks(context, planned, divided), sizes, restore_divided, on_result)
+        _run(context, [task for task in tasks if task.archived.topic == first], on_result)
+        _run(context, [task for task in tasks if task.archived.topic != first], on_result)
     except ArchiveDamaged as error:
         raise explained(error, context, planned) from error
     return done
@@ -81,16 +66,16 @@ def restore_open_partitions(context: RestoreContext, planned: Planned) -> Summar
 
 def _run(
     context: RestoreContext,
-    tasks: Sequence[T],
-    sizes: Sequence[int],
-    function: Callable[[tuple[T, ...], TaskContext], R],
-    on_result: Callable[[int, R], None],
+    tasks: Sequence[RestoreTask],
+    on_result: Callable[[int, tuple[PartitionSummary, ...]], None],
 ) -> None:
-    """Run a function over tasks of so many bytes, several of them together. They write to the cluster."""
-    if tasks:
-        context.control.note_change()
-    packed = pack(sizes, context.slots(len(sizes), sum(sizes), limited=True)) if tasks else []
-    context.run_tasks([tuple(tasks[at] for at in group) for group in packed], function, on_result)
+    """Run these tasks, several of them together. They write to the cluster."""
+    if not tasks:
+        return
+    context.control.note_change()
+    sizes = [task.archived.bytes for task in tasks]
+    packed = pack(sizes, context.slots(len(sizes), sum(sizes), limited=True))
+    context.run_tasks([tuple(tasks[at] for at in group) for group in packed], restore_partitions, on_result)
 
 
 def _range_of(partition: PartitionPlan, segments: Sequence[SegmentEntry]) -> Range:
@@ -101,13 +86,8 @@ def _range_of(partition: PartitionPlan, segments: Sequence[SegmentEntry]) -> Ran
 
 def done_partitions(state: RestoreState) -> Summaries:
     """The summaries of the partitions of a run whose offset maps are there."""
-    storage = state.storage
-
-    def read(path: str) -> PartitionSummary:
-        return read_summary(storage.read_range(path, 0, HEADER_MAX_BYTES), f"{storage.uri}/{path}")
-
-    done = state.read_all(state.maps_folder, read)
-    return {**{(found.target_topic, found.target_partition): found for found in done}, **done_divided(state)}
+    done = state.read_all(state.maps_folder, lambda path: stored_summary(state.storage, path))
+    return {(found.target_topic, found.source_partition): found for found in done}
 
 
 def explained(error: ArchiveDamaged, context: RestoreContext, planned: Planned) -> LogkeepError:

@@ -8,16 +8,13 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequen
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from logkeep_engine.kafka.client import RawClient
-from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.restore.claim.fence import TaskFence
-from logkeep_engine.restore.model.state import RestoreState
+from logkeep_engine.restore.model.offset_map import PartitionSummary
+from logkeep_engine.restore.sending.restore_task import RestoreTask
 from logkeep_engine.tasks import TaskContext, TaskProgress
-
-_Task = TypeVar("_Task")
-_Summary = TypeVar("_Summary")
 
 _THREADS = 8
 _MEMORY = 128 << 20
@@ -36,31 +33,25 @@ class Shared:
 
 
 def side_by_side(
-    tasks: Sequence[_Task],
-    connection: KafkaConnection,
-    state: RestoreState,
+    tasks: Sequence[RestoreTask],
     context: TaskContext,
-    *,
-    memory: Callable[[_Task], int],
-    finished: Callable[[_Task], _Summary | None],
-    restore: Callable[[_Task, Shared], Coroutine[Any, Any, _Summary]],
-) -> tuple[_Summary, ...]:
-    """The summaries of all partitions. `restore` brings one, `memory` says how many bytes it takes, `finished` returns
-    the summary of one that an earlier attempt has finished. Raises the first error of any partition, and RestoreBusy
-    if another run has taken over the one of this `state`.
+    restore: Callable[[RestoreTask, Shared], Coroutine[Any, Any, PartitionSummary]],
+) -> tuple[PartitionSummary, ...]:
+    """The summaries of all partitions. `restore` brings one that no earlier attempt has finished. Raises the first
+    error of any partition, and RestoreBusy if another run has taken over this one.
     """
 
-    async def everything(pool: ThreadPoolExecutor) -> tuple[_Summary, ...]:
+    async def everything(pool: ThreadPoolExecutor) -> tuple[PartitionSummary, ...]:
         budget = MemoryBudget(_MEMORY)
-        async with RawClient(connection) as client:
-            shared = Shared(client, pool, TaskProgress(context), context, TaskFence(state, pool))
+        async with RawClient(tasks[0].connection) as client:
+            shared = Shared(client, pool, TaskProgress(context), context, TaskFence(tasks[0].state, pool))
 
-            async def one(task: _Task) -> _Summary:
-                async with budget.taken(memory(task)):
+            async def one(task: RestoreTask) -> PartitionSummary:
+                async with budget.taken(task.memory):
                     await shared.fence.check()
                     known = None
                     if context.attempt:
-                        known = await asyncio.get_running_loop().run_in_executor(pool, finished, task)
+                        known = await asyncio.get_running_loop().run_in_executor(pool, task.finished)
                     return await restore(task, shared) if known is None else known
 
             running = [asyncio.create_task(one(task)) for task in tasks]

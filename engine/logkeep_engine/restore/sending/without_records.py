@@ -16,10 +16,10 @@ from logkeep_engine.errors import NothingToRestore
 from logkeep_engine.restore.model.context import Planned, RestoreContext
 from logkeep_engine.restore.model.plan import RestorePlan
 from logkeep_engine.restore.model.selection import shown
-from logkeep_engine.restore.sending.attempt import RestoreTask
 from logkeep_engine.restore.sending.partitions import Summaries
-from logkeep_engine.restore.sending.task import stream_of
+from logkeep_engine.restore.sending.stream import stream_of
 from logkeep_engine.restore.sending.work import restore_task, with_task
+from logkeep_engine.restore.streams.archived import ArchivedPartition
 from logkeep_engine.restore.streams.clip import Clip
 from logkeep_engine.restore.topics.emptiness import OUTSIDE, nothing_there
 
@@ -33,23 +33,25 @@ def refuse_outside(context: RestoreContext, planned: Planned) -> None:
     if planned.plan.point is None or context.spec.allow_empty or refused_before:
         return
     tasks = [restore_task(context, planned, topic, partition) for topic, partition in with_task(planned)]
-    if not tasks or any(_holds_some(task) for task in tasks):
+    if not tasks or any(_holds_some(task.archived) for task in tasks):
         return
     left = LOOK_BYTES
-    for task in sorted(tasks, key=lambda task: task.bytes):
-        left -= task.bytes
+    for task in sorted(tasks, key=lambda task: task.archived.bytes):
+        left -= task.archived.bytes
         if left < 0:
             return  # the end of the restore tells
         with closing(stream_of(task, 0)) as stream:
             if any(item.count for item in stream):
                 return
-    raise nothing_there(dict.fromkeys(sorted({task.source for task in tasks}), OUTSIDE))
+    raise nothing_there(dict.fromkeys(sorted({task.archived.topic for task in tasks}), OUTSIDE))
 
 
-def _holds_some(task: RestoreTask) -> bool:
+def _holds_some(archived: ArchivedPartition) -> bool:
     """Whether the catalog alone tells that a record lies within the point."""
-    damaged = () if task.survey is None else task.survey.damaged
-    return any(segment.base_offset not in damaged and _lies_within(task.clip, segment) for segment in task.segments)
+    return any(
+        segment.base_offset not in archived.damaged and _lies_within(archived.clip, segment)
+        for segment in archived.segments
+    )
 
 
 def _lies_within(clip: Clip | None, segment: SegmentEntry) -> bool:

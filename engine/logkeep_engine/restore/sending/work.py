@@ -7,57 +7,36 @@ from dataclasses import replace
 
 from logkeep_engine.restore.model.context import Planned, RestoreContext
 from logkeep_engine.restore.model.plan import PartitionPlan, TopicPlan
-from logkeep_engine.restore.sending.attempt import RestoreTask
+from logkeep_engine.restore.sending.restore_task import RestoreTask
+from logkeep_engine.restore.streams.archived import ArchivedPartition
 from logkeep_engine.restore.streams.records import Batching
 
 
 def with_task(planned: Planned) -> Iterator[tuple[TopicPlan, PartitionPlan]]:
-    """The archived partitions that have something to restore. One that is divided comes once, with the first of its
-    pairs."""
+    """The archived partitions that have something to restore, each with the plan of its topic, whose partitions are its
+    own. One that is divided comes once, with the first of its outlets."""
     for topic in planned.plan.topics:
         for parts in topic.archived_partitions.values():
-            yield topic, parts[0]
-
-
-def number_of(topic: TopicPlan, partition: PartitionPlan) -> int:
-    """The number by which the summary and the progress of a partition are known: that in the target, or in the archive
-    where its records go to several."""
-    return partition.partition if topic.divided else partition.target
+            yield replace(topic, partitions=parts), parts[0]
 
 
 def restore_task(
     context: RestoreContext, planned: Planned, topic: TopicPlan, partition: PartitionPlan, *, number: int = -1
 ) -> RestoreTask:
-    """The work of one partition. `number` is its number in the progress of the run. Of a divided one it says what is
-    read, and nothing of its pairs."""
-    state = context.state
-    return RestoreTask(
-        number=number,
-        storage=context.archive.storage,
-        state=state.storage,
-        run_id=state.run_id,
-        connection=context.connection,
-        source=topic.source,
-        topic_id=topic.topic_id,
-        partition=partition.partition,
-        target=topic.target,
-        created=topic.created,
-        fresh=planned.fresh,
-        max_batch_bytes=topic.max_batch_bytes,
-        producer_id=partition.producer_id,
-        start=partition.start,
-        segments=tuple(planned.segments(topic, partition.partition)),
-        survey=planned.surveys.get((topic.topic_id, partition.partition)),
-        map_path=state.divided_path(topic.target, partition.partition)
-        if topic.divided
-        else state.map_path(topic.target, partition.target),
-        batching=_batching(planned, topic),
-        compacts=topic.compacts,
-        clip=planned.clip((topic.topic_id, partition.partition)),
-        kept=tuple(planned.archived.kept(topic.topic_id, partition.partition)),
-        extent=partition.extent,
-        to=partition.to,
+    """Return the work of one archived partition, by its plan of `with_task`. `number` is its number in the progress of
+    the run."""
+    key = topic.topic_id, partition.partition
+    archived = ArchivedPartition(
+        context.archive.storage,
+        topic.source,
+        tuple(planned.segments(topic, partition.partition)),
+        tuple(planned.archived.kept(*key)),
+        *key,
+        planned.surveys.get(key),
+        planned.clip(key),
+        _batching(planned, topic),
     )
+    return RestoreTask(number, archived, topic, context.state, context.connection, planned.fresh)
 
 
 def _batching(planned: Planned, topic: TopicPlan) -> Batching | None:

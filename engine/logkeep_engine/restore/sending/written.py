@@ -1,31 +1,34 @@
-"""Reads a run's records in a target partition back from the log, by producer id and sequence.
+"""Reads a run's records in a target partition back from the log, by producer ids and sequences.
 
-    landed = await look(client, target, throttle, fresh=False)
-    landed.records, landed.mark
+    found = await look(client, Look(connection, target, (producer_id,), ours), throttle)
+    found[producer_id].records, found[producer_id].mark
 
 So a task finds its place, whatever has happened before: an attempt died, or a leader has lost records that the one
-before it had acknowledged. A record is only counted if all before it are there.
+before it had acknowledged. A record is only counted if all before it are there. A partition to which several producers
+of the run write is read once for all of them.
 """
 
 from __future__ import annotations
 
+import asyncio
 import struct
 import tempfile
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from typing import IO, TypeVar
+from dataclasses import dataclass, replace
+from typing import IO
 
 from logkeep_engine.errors import OffsetOutOfRange, TargetChanged, TopicExists
 from logkeep_engine.kafka.client import RawClient
+from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.queries import EpochEnd
 from logkeep_engine.kafka.retry import BrokerTrouble
 from logkeep_engine.kafka.survey import Ended
 from logkeep_engine.limits import Throttle
 from logkeep_engine.log.batch import BatchHeader, walk
 from logkeep_engine.restore.streams.filter import SEQUENCE_SPACE
+from logkeep_engine.tasks import TaskContext
 
-_Found = TypeVar("_Found")
 _ROW = struct.Struct(">qqq")
 _SPOOL_BYTES = 1 << 20
 _BLOCK = 1 << 16
@@ -37,7 +40,8 @@ _DELETE_AND_BEGIN = (
 @dataclass(frozen=True, slots=True)
 class TargetPartition:
     """A partition to which a run writes. It ended at offset `start` before the run. `created`: nobody else writes to
-    it. `compacts`: its compaction may remove records of the run while the run lasts.
+    it. `compacts`: its compaction may remove records of the run while the run lasts. `divided`: the run writes to it
+    with other producer ids, too.
     """
 
     topic: str
@@ -46,6 +50,12 @@ class TargetPartition:
     start: int
     created: bool
     compacts: bool
+    divided: bool = False
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other producer writes to it, so that the place of each batch is known."""
+        return self.created and not self.divided
 
     def __str__(self) -> str:
         return f"topic {self.topic!r} partition {self.partition}"
@@ -107,21 +117,40 @@ class WrittenRows:
 
 @dataclass(frozen=True, slots=True)
 class WrittenRecords:
-    """The first `records` of a run are in the log, where `rows` say, or the target's compaction or retention has
-    removed them from there. `mark` is None if there is no batch of the run.
+    """The first `records` of a producer are in the log, where `rows` say (None: they were not kept), or the target's
+    compaction or retention has removed them from there. `mark` is None if there is no batch of the producer. `log_end`:
+    where the log ended then; None: nobody has looked, since nothing can be there. Pickles without `rows`.
     """
 
     records: int = 0
-    rows: WrittenRows = field(default_factory=WrittenRows)
+    rows: WrittenRows | None = None
     mark: Mark | None = None
+    log_end: int | None = None
 
     @property
     def end(self) -> int:
-        """One past the last offset of the run."""
+        """One past the last offset of the producer."""
         return self.mark.end if self.mark is not None else 0
 
     def close(self) -> None:
-        self.rows.close()
+        if self.rows is not None:
+            self.rows.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A target partition to read. `target` stands for the producers that are `wanted`. `ours` are all that the run
+    writes with; None: others may write, too. `rows`: where the records lie is wanted. Pickles without secrets."""
+
+    connection: KafkaConnection
+    target: TargetPartition
+    wanted: tuple[int, ...]
+    ours: frozenset[int] | None
+    rows: bool = False
+
+
+class PositionLost(Exception):
+    """The task no longer knows what is in the target, and must read it back."""
 
 
 class WrittenReader:
@@ -131,11 +160,11 @@ class WrittenReader:
     records, but the header of a batch still tells which records of the run it held. Nothing is left below `log_start`.
     """
 
-    def __init__(self, target: TargetPartition, log_start: int, rows: WrittenRows | None = None) -> None:
+    def __init__(self, target: TargetPartition, log_start: int, rows: WrittenRows | None) -> None:
         self._target = target
         self._front_is_gone = log_start > target.start
         self._next = 0
-        self._rows = WrittenRows() if rows is None else rows
+        self._rows = rows
         self._mark: Mark | None = None
 
     def add(self, header: BatchHeader) -> None:
@@ -147,7 +176,8 @@ class WrittenReader:
         if index > self._next:
             self._check_missing(index, header.base_offset)
         count = header.last_offset_delta + 1
-        self._rows.add(index, header.base_offset, count)
+        if self._rows is not None:
+            self._rows.add(index, header.base_offset, count)
         self._next = index + count
         self._mark = Mark(header.leader_epoch, header.base_offset + count)
 
@@ -178,35 +208,36 @@ class WrittenReader:
             "begin a new restore under another run id.",
         )
 
-    def landed(self) -> WrittenRecords:
-        return WrittenRecords(self._next, self._rows, self._mark)
+    def written(self, log_end: int) -> WrittenRecords:
+        """Return what was found, up to the end of the log."""
+        return WrittenRecords(self._next, self._rows, self._mark, log_end)
 
     def close(self) -> None:
-        self._rows.close()
+        if self._rows is not None:
+            self._rows.close()
 
 
-async def look(client: RawClient, target: TargetPartition, throttle: Throttle, *, fresh: bool) -> WrittenRecords:
-    """Find out which records of the run are in the target partition. `fresh`: nothing was written before.
+def read_back(tasks: tuple[Look, ...], context: TaskContext) -> tuple[dict[int, WrittenRecords], ...]:
+    """Find out on an executor what is in some target partitions, by producer id."""
 
-    Waits for a leader, and until followers have what the leader has. Raises TargetChanged if records of
-    the run are missing before later ones, TopicExists if somebody else has written to a created topic, and what the
-    client raises.
+    async def read() -> list[dict[int, WrittenRecords]]:
+        async with RawClient(tasks[0].connection) as client:
+            return [await look(client, task, context.throttle) for task in tasks]
+
+    return tuple(asyncio.run(read()))
+
+
+async def look(
+    client: RawClient, wanted: Look, throttle: Throttle, *, fresh: bool = False
+) -> dict[int, WrittenRecords]:
+    """Find out which records of the run are in the target partition, by producer id. `fresh`: nothing was written
+    before.
+
+    Waits for a leader, and until followers have what the leader has. Raises TargetChanged if records of the run are
+    missing before later ones, or the log ends before the run's start, TopicExists if somebody else has written to a
+    created topic, and what the client raises.
     """
-
-    async def found(end: int) -> WrittenRecords:
-        if end == target.start:
-            return WrittenRecords()
-        if target.created:
-            return await _last_one(client, target, end)
-        return await _among_others(client, target, end, throttle, fresh=fresh)
-
-    return await read_back(client, target, found)
-
-
-async def read_back(client: RawClient, target: TargetPartition, found: Callable[[int], Awaitable[_Found]]) -> _Found:
-    """Call `found` with the end of the target partition's log until the partition's leader has answered. Raises
-    TargetChanged if the log ends before the run's start, and what `found` and the client raise.
-    """
+    target = wanted.target
     patience = client.patience(f"read back what this run has written to {target}")
     while True:
         end = await client.log_end(target.topic, target.partition)
@@ -216,34 +247,15 @@ async def read_back(client: RawClient, target: TargetPartition, found: Callable[
                 hint=f"{_DELETE_AND_BEGIN} Begin a new restore under another run id.",
             )
         try:
-            return await found(end)
+            if end == target.start:
+                return dict.fromkeys(wanted.wanted, WrittenRecords(log_end=end))
+            if wanted.ours is not None and len(wanted.ours) == 1:
+                return await _last_one(client, wanted, end)
+            return await _among_others(client, wanted, end, throttle, fresh=fresh)
         except BrokerTrouble as trouble:
             await patience.wait(trouble)
         except OffsetOutOfRange as error:  # the batches to read were removed, or cut off, meanwhile
             await patience.wait(BrokerTrouble(error.message))
-
-
-async def headers_between(
-    client: RawClient, target: TargetPartition, start: int, end: int, throttle: Throttle
-) -> AsyncGenerator[BatchHeader, None]:
-    """The headers of all batches of the target partition that begin in [start, end), uncommitted ones included. Raises
-    what the client raises."""
-    async with aclosing(client.stream(target.topic, target.partition, start, end, committed=False)) as stream:
-        async for fetched in stream:
-            await throttle.pace(len(fetched.data))
-            for _, header in walk(fetched.data):
-                if start <= header.base_offset < end:
-                    yield header
-            fetched.release()
-
-
-def front_removed(target: TargetPartition, log_start: int) -> TargetChanged:
-    """The error where retention may have removed all that a producer of the run has written."""
-    return TargetChanged(
-        f"{target}: retention has removed everything up to offset {log_start}; it cannot be seen what this run has "
-        "written before.",
-        hint="Set retention.ms=-1 on the topic while restoring into it, and begin a new restore under another run id.",
-    )
 
 
 async def batch_at(client: RawClient, target: TargetPartition, offset: int) -> BatchHeader:
@@ -257,17 +269,14 @@ async def batch_at(client: RawClient, target: TargetPartition, offset: int) -> B
     return found
 
 
-async def _last_one(client: RawClient, target: TargetPartition, end: int) -> WrittenRecords:
-    """Find out by the last batch of a created topic, which holds batches of the run and nothing else. Raises
+async def _last_one(client: RawClient, wanted: Look, end: int) -> dict[int, WrittenRecords]:
+    """Find out by the last batch of a created topic, which holds batches of one producer and nothing else. Raises
     BrokerTrouble if the leader does not give that batch now.
     """
+    target = wanted.target
     last = await batch_at(client, target, end - 1)
-    if last.magic < 2 or last.producer_id != target.producer_id:
-        raise TopicExists(
-            f"{target} holds records that this restore has not written.",
-            hint="The topic was created, or written to, by somebody else meanwhile. Delete it and restore again "
-            "under another run id.",
-        )
+    if last.magic < 2 or last.producer_id not in (wanted.ours or ()):
+        raise _strange(target)
     records = end - target.start
     after = (last.base_sequence + last.last_offset_delta + 1) % SEQUENCE_SPACE
     if after != records % SEQUENCE_SPACE:
@@ -276,26 +285,59 @@ async def _last_one(client: RawClient, target: TargetPartition, end: int) -> Wri
             "to the topic, or the cluster has lost records.",
             hint="Stop the other producers, delete the topic and restore again under another run id.",
         )
-    rows = WrittenRows()
-    rows.add(0, target.start, records)
-    return WrittenRecords(records, rows, Mark(last.leader_epoch, end))
+    rows = WrittenRows() if wanted.rows else None
+    if rows is not None:
+        rows.add(0, target.start, records)
+    return {last.producer_id: WrittenRecords(records, rows, Mark(last.leader_epoch, end), end)}
 
 
 async def _among_others(
-    client: RawClient, target: TargetPartition, end: int, throttle: Throttle, *, fresh: bool
-) -> WrittenRecords:
-    """Walk the target from where it ended before the run, batch by batch."""
+    client: RawClient, wanted: Look, end: int, throttle: Throttle, *, fresh: bool
+) -> dict[int, WrittenRecords]:
+    """Walk the target from where it ended before the run, header by header, uncommitted batches included."""
+    target = wanted.target
     log_start = await client.start_offset(target.topic, target.partition)
-    position = max(target.start, log_start)
-    reader = WrittenReader(target, log_start)
+    start = max(target.start, log_start)
+    readers = {
+        producer_id: WrittenReader(
+            replace(target, producer_id=producer_id), log_start, WrittenRows() if wanted.rows else None
+        )
+        for producer_id in wanted.wanted
+    }
     try:
-        async with aclosing(headers_between(client, target, position, end, throttle)) as headers:
-            async for header in headers:
-                reader.add(header)
+        async with aclosing(client.stream(target.topic, target.partition, start, end, committed=False)) as stream:
+            async for fetched in stream:
+                await throttle.pace(len(fetched.data))
+                for _, header in walk(fetched.data):
+                    if start <= header.base_offset < end:
+                        _refuse_other(wanted, header)
+                        if header.producer_id in readers:
+                            readers[header.producer_id].add(header)
+                fetched.release()
     except BaseException:
-        reader.close()
+        for reader in readers.values():
+            reader.close()
         raise
-    landed = reader.landed()
-    if log_start > target.start and not fresh and not landed.records:
-        raise front_removed(target, log_start)
-    return landed
+    found = {producer_id: reader.written(end) for producer_id, reader in readers.items()}
+    if log_start > target.start and not fresh and not all(item.records for item in found.values()):
+        raise TargetChanged(
+            f"{target}: retention has removed everything up to offset {log_start}; it cannot be seen what this run has "
+            "written before.",
+            hint="Set retention.ms=-1 on the topic while restoring into it, and begin a new restore under another run "
+            "id.",
+        )
+    return found
+
+
+def _refuse_other(wanted: Look, header: BatchHeader) -> None:
+    """Raises TopicExists for a batch that is not the run's, where nobody else may write."""
+    if wanted.ours is not None and (header.magic < 2 or header.is_control or header.producer_id not in wanted.ours):
+        raise _strange(wanted.target, f", at offset {header.base_offset}")
+
+
+def _strange(target: TargetPartition, where: str = "") -> TopicExists:
+    return TopicExists(
+        f"{target} holds records that this restore has not written{where}.",
+        hint="The topic was created, or written to, by somebody else meanwhile. Delete it and restore again "
+        "under another run id.",
+    )

@@ -56,7 +56,7 @@ class Outgoing:
     `index` is the number of records of the stream before it. `source` has rows (first source offset, count) for its
     records, in order. `data` are its bytes in several buffers, the header first; it is None, and only the `size` is
     known, if the caller said that the batch is already in the target. `append_times` counts the records that had the
-    time of the append, which is now their create time.
+    time of the append, which is now their create time. In a divided topic `outlet` is the target partition.
     """
 
     index: int
@@ -65,6 +65,7 @@ class Outgoing:
     data: tuple[Buffer, ...] | None
     source: tuple[tuple[int, int], ...]
     append_times: int
+    outlet: int = 0
 
     @property
     def source_end(self) -> int:

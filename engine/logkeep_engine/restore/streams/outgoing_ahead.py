@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Generator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, Protocol, TypeVar
 
 from logkeep_engine.restore.streams.filter import Outgoing
 
@@ -16,36 +15,20 @@ _FIRST_BYTES = 128 << 10
 _AHEAD_COUNT = 512
 
 
-class Weighed(Protocol):
-    """Something that takes memory."""
-
-    @property
-    def weight(self) -> int: ...
-
-
-T = TypeVar("T", bound=Weighed)
-
-
-class OutgoingBatches(Protocol):
-    """The batches of one target partition, in their order."""
-
-    def take(self) -> AsyncIterator[list[Outgoing]]: ...
-
-
-class OutgoingAhead(Generic[T]):
+class OutgoingAhead:
     """Takes the batches of a stream, some at a time. The first ones are made ready at once, and they are few: the
     broker has something to do while more are made. Each go takes twice as much as the one before, up to AHEAD_BYTES.
 
     Needs `stop` at the end. Belongs to one event loop.
     """
 
-    def __init__(self, stream: Generator[T, None, None], pool: ThreadPoolExecutor) -> None:
+    def __init__(self, stream: Generator[Outgoing, None, None], pool: ThreadPoolExecutor) -> None:
         self._stream = stream
         self._pool = pool
         self._bytes = _FIRST_BYTES
         self._ready = pool.submit(self._take)
 
-    async def take(self) -> AsyncIterator[list[T]]:
+    async def take(self) -> AsyncIterator[list[Outgoing]]:
         """The batches, in their order. Raises what the stream raises."""
         while items := await asyncio.wrap_future(self._ready):
             self._ready = self._pool.submit(self._take)
@@ -57,8 +40,8 @@ class OutgoingAhead(Generic[T]):
             await asyncio.gather(asyncio.wrap_future(self._ready), return_exceptions=True)
         self._stream.close()
 
-    def _take(self) -> list[T]:
-        taken: list[T] = []
+    def _take(self) -> list[Outgoing]:
+        taken: list[Outgoing] = []
         size = 0
         for item in self._stream:
             taken.append(item)

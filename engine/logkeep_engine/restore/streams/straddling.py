@@ -13,13 +13,12 @@ from itertools import pairwise
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
-from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.partition import facts_in, is_hole, open_behind, open_damaged, open_partition
 from logkeep_engine.log.batch import Stretch
 from logkeep_engine.log.transactions import TRANSACTIONAL, Span, TransactionFollower
+from logkeep_engine.restore.streams.archived import ArchivedPartition
 from logkeep_engine.restore.streams.clip import Clip
-from logkeep_engine.storage import Storage
 
 _READERS = 16
 
@@ -33,22 +32,10 @@ class Straddling:
     whole: list[Span] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class ArchivedPartition:
-    """The segments of a partition, and the ranges of offsets that they stand for. `damaged`: the user allows to
-    continue after damage."""
-
-    storage: Storage
-    topic: str
-    entries: Sequence[SegmentEntry]
-    kept: Sequence[Range]
-    damaged: bool = False
-
-
 def straddling(partition: ArchivedPartition, clip: Clip | None) -> Straddling:
     """The transactions across the bounds of a clip. Raises ArchiveDamaged, unless `partition.damaged`."""
     found = Straddling()
-    if clip is None or not any(entry.transactional for entry in partition.entries):
+    if clip is None or not any(entry.transactional for entry in partition.segments):
         return found
     if clip.end is not None:
         found.left_out += _open_at(partition, clip.end)
@@ -62,7 +49,7 @@ def straddling(partition: ArchivedPartition, clip: Clip | None) -> Straddling:
 def _open_at(partition: ArchivedPartition, end: int) -> list[Span]:
     """The transactions that have begun before offset `end`, and whose markers lie at `end` or after it. Where records
     are missing before `end`, the marker is taken to be among them."""
-    entries = [entry for entry in partition.entries if entry.base_offset < end]
+    entries = [entry for entry in partition.segments if entry.base_offset < end]
     whole = entries[:-1] if entries and entries[-1].next_offset > end else entries
     *_, begun = ({}, *_open_behind(partition, whole))
     last = whole[-1].next_offset if whole else 0
@@ -81,10 +68,10 @@ def _open_behind(partition: ArchivedPartition, entries: Sequence[SegmentEntry]) 
     storage, topic = partition.storage, partition.topic
     told: OnDamage | None = (lambda damage: None) if partition.damaged else None
 
-    places = {entry.base_offset: at for at, entry in enumerate(partition.entries)}
+    places = {entry.base_offset: at for at, entry in enumerate(partition.segments)}
 
     def facts(entry: SegmentEntry) -> SegmentTransactions:
-        return facts_in(storage, topic, partition.entries, places[entry.base_offset], told)
+        return facts_in(storage, topic, partition.segments, places[entry.base_offset], told)
 
     begun: dict[int, int] = {}
     last: int | None = None
@@ -167,7 +154,7 @@ class _TimesOfTransactions:
 def _times_of(partition: ArchivedPartition, clip: Clip) -> Straddling:
     """The transactions with batches on both sides of a time. Only segments that may have some are read."""
     follower = _TimesOfTransactions(clip)
-    entries = [entry for entry in partition.entries if entry.transactional]
+    entries = [entry for entry in partition.segments if entry.transactional]
     last = -1
     for at in _segments_across(partition, entries, clip):
         if at > last + 1 or (at and is_hole(entries[at - 1].next_offset, entries[at].base_offset, partition.kept)):

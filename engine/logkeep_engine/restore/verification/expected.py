@@ -22,8 +22,8 @@ from logkeep_engine.archive.reading.partition import is_batched
 from logkeep_engine.log.batch import runs
 from logkeep_engine.log.transactions import Span, Spans
 from logkeep_engine.restore.model.context import RestoreContext
-from logkeep_engine.restore.sending.attempt import RestoreTask
-from logkeep_engine.restore.sending.task import stretches_of
+from logkeep_engine.restore.sending.restore_task import RestoreTask
+from logkeep_engine.restore.streams.archived import ArchivedPartition
 from logkeep_engine.restore.verification.wanted import RestoredRecords
 from logkeep_engine.tasks import TaskContext, in_groups
 
@@ -36,7 +36,7 @@ _SEGMENTS_AT_ONCE = 4096  # the driver holds the digests of so many with all tha
 class ExpectedWork:
     """Segments of a partition of which a restore needs digests that nobody has kept. Pickles without secrets."""
 
-    task: RestoreTask
+    archived: ArchivedPartition
     segments: tuple[SegmentEntry, ...]
     aborted: tuple[Span, ...]
 
@@ -56,14 +56,14 @@ def expected_records(context: RestoreContext, tasks: Sequence[RestoreTask], buck
     """The digests for each task, with the times in so many buckets. Those that had to be made are kept. Raises
     ArchiveDamaged."""
     found: list[ExpectedRecords] = []
-    for some in in_groups(tasks, lambda task: len(task.segments), _SEGMENTS_AT_ONCE):
+    for some in in_groups(tasks, lambda task: len(task.archived.segments), _SEGMENTS_AT_ONCE):
         found += _expected(context, some, buckets)
     return found
 
 
 def _expected(context: RestoreContext, tasks: Sequence[RestoreTask], buckets: int) -> list[ExpectedRecords]:
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="logkeep-digests") as pool:
-        partitions = list(pool.map(lambda task: _Partition(context, task), tasks))
+        partitions = list(pool.map(lambda task: _Partition(context, task.archived), tasks))
     missing = [entry for partition in partitions for entry in partition.missing]
     if missing:
         size = sum(entry.bytes for entry in missing)
@@ -72,7 +72,7 @@ def _expected(context: RestoreContext, tasks: Sequence[RestoreTask], buckets: in
         for partition in partitions:
             for segments in in_groups(partition.missing, lambda entry: entry.bytes, most):
                 aborted = reaching_into(partition.aborted, segments)
-                work.append(ExpectedWork(partition.task, tuple(segments), aborted))
+                work.append(ExpectedWork(partition.archived, tuple(segments), aborted))
                 of.append(partition.digests)
         keep_as_made(of, lambda on_result: context.run_tasks(work, make_expected, on_result))
     _clip(context, partitions)
@@ -85,7 +85,7 @@ class ClippedWork:
     work item, since what is known of the transactions of a partition is read for all of them. Pickles without secrets.
     """
 
-    task: RestoreTask
+    archived: ArchivedPartition
     digests: tuple[SegmentDigests, ...]
 
 
@@ -99,7 +99,7 @@ class ClippedDigests:
 
 def clip_expected(work: ClippedWork, context: TaskContext) -> ClippedDigests:
     """Runs on an executor. Raises ArchiveDamaged."""
-    records = RestoredRecords(work.task)
+    records = RestoredRecords(work.archived)
     known = [records.known_of(digests) for digests in work.digests]
     found = [own or records.of(digests) for own, digests in zip(known, work.digests, strict=True)]
     return ClippedDigests(tuple(found), known.count(None))
@@ -110,7 +110,7 @@ def _clip(context: RestoreContext, partitions: Sequence[_Partition]) -> None:
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="logkeep-digests") as pool:
         cut = list(zip(partitions, pool.map(_Partition.cut, partitions), strict=True))
     of = [partition for partition, some in cut if some]
-    work = [ClippedWork(partition.task, some) for partition, some in cut if some]
+    work = [ClippedWork(partition.archived, some) for partition, some in cut if some]
 
     def on_result(index: int, found: ClippedDigests) -> None:
         of[index].clipped.update((digests.base_offset, digests) for digests in found.digests)
@@ -121,50 +121,46 @@ def _clip(context: RestoreContext, partitions: Sequence[_Partition]) -> None:
 
 def make_expected(work: ExpectedWork, context: TaskContext) -> tuple[SegmentDigests, ...]:
     """Runs on an executor. Raises ArchiveDamaged if a segment is not what the catalog, or the survey, says."""
-    task, aborted = work.task, Spans(work.aborted)
+    archived, aborted = work.archived, Spans(work.aborted)
     return tuple(
-        _of_damaged(task, entry, aborted)
-        if _is_damaged(task, entry)
-        else digests_of(task.storage, task.source, entry, aborted)
+        _of_damaged(archived, entry, aborted)
+        if entry.base_offset in archived.damaged
+        else digests_of(archived.storage, archived.topic, entry, aborted)
         for entry in work.segments
     )
 
 
-def _of_damaged(task: RestoreTask, entry: SegmentEntry, aborted: Spans) -> SegmentDigests:
+def _of_damaged(archived: ArchivedPartition, entry: SegmentEntry, aborted: Spans) -> SegmentDigests:
     """The digests of what is left of a damaged segment."""
     builder = StretchBuilder(entry.base_offset)
     if is_batched(entry.layout):
-        for stretch in stretches_of(task, entry):
+        for stretch in archived.stretches(entry):
             for headers in runs(stretch, checked=False):
                 builder.add_batches(stretch, headers, aborted)
     stretches, times = builder.finish(entry.next_offset)
     return SegmentDigests(entry.base_offset, entry.next_offset, entry.digest, within(aborted, entry), stretches, times)
 
 
-def _is_damaged(task: RestoreTask, entry: SegmentEntry) -> bool:
-    return task.survey is not None and entry.base_offset in task.survey.damaged
-
-
 class _Partition:
     """The digests of one partition, as far as they are known."""
 
-    def __init__(self, context: RestoreContext, task: RestoreTask) -> None:
-        self.task = task
-        self._wanted = RestoredRecords(task)
+    def __init__(self, context: RestoreContext, archived: ArchivedPartition) -> None:
+        self.archived = archived
+        self._wanted = RestoredRecords(archived)
         self.aborted = self._wanted.aborted
-        clip = task.clip
-        self._entries = [entry for entry in task.segments if clip is None or clip.reaches(entry)]
-        place = DigestsPlace(context.state.storage, task.source, task.topic_id, task.partition)
+        clip = archived.clip
+        self._entries = [entry for entry in archived.segments if clip is None or clip.reaches(entry)]
+        place = DigestsPlace(context.state.storage, archived.topic, archived.topic_id, archived.partition)
         kept = place.load()
-        damaged = {entry.base_offset for entry in task.segments if _is_damaged(task, entry)}
-        sound = [entry for entry in task.segments if entry.base_offset not in damaged]  # also beyond a point
+        damaged = archived.damaged
+        sound = [entry for entry in archived.segments if entry.base_offset not in damaged]  # also beyond a point
         known = fitting(kept, sound, self.aborted)
         if not context.state.beside:
-            others = DigestsPlace(context.archive.storage, task.source, task.topic_id, task.partition).load()
+            others = DigestsPlace(context.archive.storage, archived.topic, archived.topic_id, archived.partition).load()
             known = fitting(others, sound, self.aborted) | known
         self.missing = [entry for entry in self._entries if entry.base_offset not in known]
         # Other segments may be wanted by another restore. Those that retention has removed are dropped.
-        first = min((start for start, _ in task.kept), default=0)
+        first = min((start for start, _ in archived.kept), default=0)
         stays = {base: found for base, found in kept.items() if found.next_offset > first}
         self.digests = DigestsInWork(place, stays, known, (entry.base_offset for entry in self.missing), damaged)
         self.clipped: dict[int, SegmentDigests] = {}

@@ -17,7 +17,7 @@ from logkeep_engine.log.cleanup import is_compacted
 from logkeep_engine.report import ProgressRange
 from logkeep_engine.restore.model.context import Planned, RestoreContext
 from logkeep_engine.restore.model.plan import pack
-from logkeep_engine.restore.sending.attempt import RestoreTask
+from logkeep_engine.restore.sending.restore_task import RestoreTask
 from logkeep_engine.restore.sending.work import restore_task, with_task
 from logkeep_engine.restore.verification.document import VerificationReport, facts_of
 from logkeep_engine.restore.verification.expected import ExpectedRecords, expected_records
@@ -63,7 +63,7 @@ def verify_restored(context: RestoreContext, planned: Planned) -> VerificationFa
     expected = expected_records(context, tasks, buckets)
     work = _work(context, caveats, tasks, expected)
     found: list[VerifiedPartition] = []
-    numbers = {(task.target, task.target_partition): task.number for task in tasks}
+    numbers = {(task.topic.target, task.part.target): task.number for task in tasks}
 
     def on_result(_: int, partitions: tuple[VerifiedPartition, ...]) -> None:
         for item in partitions:
@@ -73,7 +73,7 @@ def verify_restored(context: RestoreContext, planned: Planned) -> VerificationFa
     gone, there = _standing(context, work)
     if gone:
         on_result(-1, tuple(map(_gone, gone)))
-    sizes = [task.restored.bytes for task in there]
+    sizes = [task.restored.archived.bytes for task in there]
     packed = pack(sizes, context.slots(len(sizes), sum(sizes), limited=True)) if there else []
     context.run_tasks([tuple(there[at] for at in group) for group in packed], verify_partitions, on_result)
     if len(found) != len(work):
@@ -88,7 +88,7 @@ def verify_restored(context: RestoreContext, planned: Planned) -> VerificationFa
         partitions=tuple(sorted(found, key=lambda item: item.where)),
         idle=idle,
         empty=empty,
-        before={(task.target, task.target_partition): item.times for task, item in zip(tasks, expected, strict=True)},
+        before={(task.topic.target, task.part.target): item.times for task, item in zip(tasks, expected, strict=True)},
         read=sum(item.made for item in expected),
     )
     facts = _written(context, report)
@@ -146,7 +146,11 @@ def _announce(context: RestoreContext, planned: Planned, tasks: Sequence[Restore
     partitions = sum(len(topic.partitions) for topic in planned.plan.topics)
     parts = [
         ProgressRange(
-            task.number, task.target, task.target_partition, task.segments[0].base_offset, task.segments[-1].next_offset
+            task.number,
+            task.topic.target,
+            task.part.target,
+            task.archived.segments[0].base_offset,
+            task.archived.segments[-1].next_offset,
         )
         for task in tasks
     ]
@@ -169,14 +173,14 @@ def _work(
     tasks: Sequence[RestoreTask],
     expected: Sequence[ExpectedRecords],
 ) -> list[VerifyTask]:
-    compacting = _compacting(context, [task.target for task in tasks])
+    compacting = _compacting(context, [task.topic.target for task in tasks])
     return [
         VerifyTask(
             task,
             item.stretches,
-            caveats.get((task.source, task.partition), ()),
-            compacts=task.target in compacting,
-            offsets=task.extent is not None,
+            caveats.get((task.archived.topic, task.archived.partition), ()),
+            compacts=task.topic.target in compacting,
+            offsets=task.part.extent is not None,
         )
         for task, item in zip(tasks, expected, strict=True)
     ]
@@ -191,15 +195,15 @@ def _standing(context: RestoreContext, work: Sequence[VerifyTask]) -> tuple[list
 
 
 def _where(task: VerifyTask) -> tuple[str, int]:
-    return task.restored.target, task.restored.target_partition
+    return task.restored.topic.target, task.restored.part.target
 
 
 def _gone(task: VerifyTask) -> VerifiedPartition:
     expected = list(unpacked_stretches(task.expected))
     return VerifiedPartition(
-        source=task.restored.source,
-        target=task.restored.target,
-        partition=task.restored.target_partition,
+        source=task.restored.archived.topic,
+        target=task.restored.topic.target,
+        partition=task.restored.part.target,
         verdict=Verdict.DIFFERENT,
         expected=sum(stretch.records for stretch in expected),
         records=0,

@@ -20,7 +20,7 @@ from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.log.batch import MAX_OFFSET
 from logkeep_engine.log.consumed import differing_fields
 from logkeep_engine.log.rows import RecordDigest
-from logkeep_engine.restore.sending.attempt import RestoreTask
+from logkeep_engine.restore.sending.restore_task import RestoreTask
 from logkeep_engine.restore.verification.target import TargetReader
 from logkeep_engine.restore.verification.wanted import RestoredRecords
 from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskProgress
@@ -133,7 +133,7 @@ class _Verification:
         restored = task.restored
         self._task = task
         self._restored = restored
-        self._wanted = RestoredRecords(restored)
+        self._wanted = RestoredRecords(restored.archived)
         self._client = client
         self._pool = pool
         self._progress = progress
@@ -147,13 +147,13 @@ class _Verification:
         task, restored = self._task, self._restored
         self._reader = TargetReader(
             self._client,
-            restored.target,
-            restored.target_partition,
-            restored.producer_id,
+            restored.topic.target,
+            restored.part.target,
+            restored.part.producer_id,
             self._throttle,
-            created=restored.created,
+            created=restored.topic.created,
         )
-        self._comparison = StretchComparison(self._expected, restored.begins, offsets=task.offsets)
+        self._comparison = StretchComparison(self._expected, restored.part.first, offsets=task.offsets)
         self._reasons = list(task.caveats)
         self._differences: list[Difference] = []
         self._differing: list[tuple[int, int]] = []
@@ -171,14 +171,14 @@ class _Verification:
     async def _read_through(self) -> bool:
         """Compare the target from its beginning to its end. False if its log was cut off meanwhile: then what was found
         may be of records that are gone."""
-        target, partition = self._restored.target, self._restored.target_partition
+        target, partition = self._restored.topic.target, self._restored.part.target
         reader = self._reader
         before, begins = await reader.epoch(), await reader.start()
         if self._has_lost_beginning(begins):
             return True
         reader.stable = await reader.stable_end()
         end = await self._client.end_offset(target, partition, committed=False)
-        extent = self._restored.extent
+        extent = self._restored.part.extent
         # A marker that was written twice may be after the end; records there are found by the comparison.
         if extent is not None and (begins != extent.start or end < extent.end):
             self._reasons.append(
@@ -197,7 +197,7 @@ class _Verification:
         return True
 
     def _has_lost_beginning(self, begins: int) -> bool:
-        lost = begins > self._restored.begins
+        lost = begins > self._restored.part.first
         if lost:
             self._reasons.append(f"the target's log begins at offset {begins}: what was before it is gone")
         return lost
@@ -414,7 +414,7 @@ class _Verification:
     def _tell(self) -> None:
         task, records = self._restored, self._comparison.records
         update = PartitionUpdate(
-            task.target, task.target_partition, task.number, self._reached, records, self._reader.bytes
+            task.topic.target, task.part.target, task.number, self._reached, records, self._reader.bytes
         )
         self._progress.tell(update)
 
@@ -445,9 +445,9 @@ class _Verification:
         else:
             verdict = Verdict.VERIFIED
         return VerifiedPartition(
-            source=task.source,
-            target=task.target,
-            partition=task.target_partition,
+            source=task.archived.topic,
+            target=task.topic.target,
+            partition=task.part.target,
             verdict=verdict,
             expected=sum(stretch.records for stretch in self._expected),
             records=comparison.records,

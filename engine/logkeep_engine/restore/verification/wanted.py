@@ -19,30 +19,29 @@ from logkeep_engine.compare.sources import ComparedRecords
 from logkeep_engine.log.batch import MAX_OFFSET, BatchHeader
 from logkeep_engine.log.rows import Rows, as_rows, rows_of_batch
 from logkeep_engine.log.transactions import Span, Spans, unseen
-from logkeep_engine.restore.sending.attempt import RestoreTask
-from logkeep_engine.restore.sending.task import aborted_of
+from logkeep_engine.restore.streams.archived import ArchivedPartition
 from logkeep_engine.restore.streams.straddling import Straddling, straddling
 
 
 class RestoredRecords(ComparedRecords):
     """The records of one partition. What is needed for them is read when it is asked for, and once."""
 
-    def __init__(self, task: RestoreTask) -> None:
-        self._task = task
-        self._damaged = frozenset(task.survey.damaged if task.survey is not None else ())
+    def __init__(self, archived: ArchivedPartition) -> None:
+        self._archived = archived
+        self._damaged = archived.damaged
 
     @cached_property
     def aborted(self) -> Spans:
         """The aborted transactions of the archive."""
-        task = self._task
-        surveyed = task.survey is not None and task.survey.aborted is not None
-        transactional = surveyed or any(entry.transactional for entry in task.segments)
-        return Spans.of(aborted_of(task) if transactional else ())
+        archived = self._archived
+        surveyed = archived.survey is not None and archived.survey.aborted is not None
+        transactional = surveyed or any(entry.transactional for entry in archived.segments)
+        return Spans.of(archived.aborted() if transactional else ())
 
     @cached_property
     def across(self) -> Straddling:
         """The transactions across the bounds of what is restored."""
-        return straddling(self._task.archived, self._task.clip)
+        return straddling(self._archived, self._archived.clip)
 
     @cached_property
     def _left_out(self) -> Spans:
@@ -55,20 +54,22 @@ class RestoredRecords(ComparedRecords):
     @property
     def asks_segments(self) -> bool:
         """Whether `known_of` may read segments: to know to which side of a time each transaction belongs."""
-        clip = self._task.clip
-        return clip is not None and clip.timed and any(entry.transactional for entry in self._task.segments)
+        clip = self._archived.clip
+        return clip is not None and clip.timed and any(entry.transactional for entry in self._archived.segments)
 
     def known_of(self, digests: SegmentDigests) -> SegmentDigests | None:
         """The digests of the wanted records of a segment, where all of its records are wanted, or none. None: only some
         may be, so the segment must be read."""
-        clip = self._task.clip
+        clip = self._archived.clip
         if clip is None:
             return digests
         if clip.end is not None and digests.next_offset > clip.end:
             return None
         inside = [item for item in digests.stretches if item.records]
         if clip.timed and inside:
-            times = self._task.segments[bisect_left(self._task.segments, digests.base_offset, key=_base_offset)].times
+            times = self._archived.segments[
+                bisect_left(self._archived.segments, digests.base_offset, key=_base_offset)
+            ].times
             # Of a transaction's batch the header decides, and that may tell a later time than the records.
             if clip.before is not None and min(item.lowest for item in inside) >= clip.before:
                 return _without_records(digests)
@@ -98,26 +99,26 @@ class RestoredRecords(ComparedRecords):
     def read(self, start: int, stop: int = MAX_OFFSET) -> Iterator[Rows]:
         """The records with offsets in [start, stop). They are good until the next ones are asked for. Raises
         ArchiveDamaged."""
-        task, clip = self._task, self._task.clip
+        archived, clip = self._archived, self._archived.clip
         stop = stop if clip is None else min(stop, clip.stop)
         if start >= stop:
             return
-        first = bisect_right(self._task.segments, start, key=_next_offset)
-        last = bisect_left(self._task.segments, stop, key=_base_offset)
-        entries = task.segments[first:last]
+        first = bisect_right(self._archived.segments, start, key=_next_offset)
+        last = bisect_left(self._archived.segments, stop, key=_base_offset)
+        entries = archived.segments[first:last]
         if clip is not None:
             entries = tuple(entry for entry in entries if clip.reaches(entry))
         batched = all(is_batched(entry.layout) for entry in entries)
         if not batched:
             entries = tuple(entry for entry in entries if entry.base_offset not in self._damaged)
-            for records in open_partition(task.storage, task.source, entries, aborted=()).records(start):
+            for records in open_partition(archived.storage, archived.topic, entries, aborted=()).records(start):
                 rows = as_rows(records)
                 if rows.first_offset >= stop:
                     return
                 yield self._clipped(rows).between(start, stop)
             return
         opened = open_damaged if self._damaged else open_partition
-        for item in opened(task.storage, task.source, entries).batches(start):
+        for item in opened(archived.storage, archived.topic, entries).batches(start):
             if isinstance(item, Damage):
                 continue
             data, headers = item
@@ -132,7 +133,7 @@ class RestoredRecords(ComparedRecords):
     def _of_batch(self, data: memoryview, at: int, header: BatchHeader) -> Iterator[Rows]:
         if unseen(header, self._left_out):
             return
-        clip = self._task.clip
+        clip = self._archived.clip
         by_record = header.magic < 2 or not header.is_transactional
         if clip is not None and clip.timed and not by_record:
             early = clip.since is not None and header.max_timestamp < clip.since
@@ -146,7 +147,7 @@ class RestoredRecords(ComparedRecords):
                 yield rows.between(0, MAX_OFFSET if clip is None else clip.stop)
 
     def _clipped(self, rows: Rows) -> Rows:
-        clip = self._task.clip
+        clip = self._archived.clip
         return rows if clip is None else clip.of_rows(rows)
 
 

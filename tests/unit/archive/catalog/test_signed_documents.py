@@ -176,7 +176,7 @@ def test_what_is_a_document(storage: Storage) -> None:
     assert {run_note.ALIVE, cluster_state.CLUSTER_STATE, AUDIT_FILE} == signed_documents.NOT_SIGNED
     for path in (
         "archive.json", "verified.json", "digests/a/b/0.json", "runs/of-1/restore.json", "runs/r/offset-maps/t/0.json",
-        "runs/r/offset-maps/original/0.json", "runs/r/divided/t/0.json", "runs/open-drills/r.t.json",
+        "runs/r/offset-maps/original/0.json", "runs/open-drills/r.t.json",
     ):  # fmt: skip
         assert is_document(path), path
     for path in (

@@ -21,20 +21,20 @@ from logkeep_engine.convert.plan import ConvertChunk
 from logkeep_engine.convert.read import read_records
 from logkeep_engine.convert.write import TargetSetting, copy_segment
 from logkeep_engine.errors import ArchiveDamaged
-from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.log.batch import Stretch, headers_of, walk
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans
-from logkeep_engine.restore.sending.attempt import RestoreTask
-from logkeep_engine.restore.sending.task import stream_of
+from logkeep_engine.restore.sending.restore_task import RestoreTask
+from logkeep_engine.restore.sending.stream import stream_of
 from logkeep_engine.restore.streams.records import Batching
 from logkeep_engine.spark.source_plan import SegmentRead
 from logkeep_engine.spark.source_rows import read_rows
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, verify_segment, write_segment
 from tests.unit.log.batches import NOON, batch, marker, with_header
+from tests.unit.restore.tasks import task_of
 
 TOY, TOY_LOG = cast(Layout, 98), cast(Layout, 99)
 
@@ -378,7 +378,8 @@ def test_a_conversion_copies_a_new_format_of_batches(storage: Storage, toy_log: 
 
 def test_a_restore_makes_batches_of_a_new_format(storage: Storage, toys: list[SegmentEntry]) -> None:
     survey = DamageSurvey((0,), (UnreadableRange(0, 4, "damaged"),))
-    task = replace(restore_of(storage, *toys), survey=survey, batching=Batching())
+    task = restore_of(storage, *toys)
+    task = replace(task, archived=replace(task.archived, survey=survey, batching=Batching()))
     assert [item.source for item in stream_of(task, 0)] == [((4, 4),)]
 
 
@@ -387,22 +388,4 @@ def test_a_restore_leaves_out_what_the_index_of_a_new_format_names(storage: Stor
 
 
 def restore_of(storage: Storage, *entries: SegmentEntry) -> RestoreTask:
-    return RestoreTask(
-        number=0,
-        storage=storage,
-        state=storage,
-        run_id="restore-1",
-        connection=KafkaConnection(("localhost:1",)),
-        source="orders",
-        topic_id=ORDERS.topic_id,
-        partition=0,
-        target="orders",
-        created=True,
-        fresh=True,
-        max_batch_bytes=1 << 20,
-        producer_id=7,
-        start=0,
-        segments=entries,
-        survey=None,
-        map_path="map.json",
-    )
+    return task_of(storage, *entries, plan={"topic_id": ORDERS.topic_id}, topic_id=ORDERS.topic_id)

@@ -188,13 +188,6 @@ def refuse_other_partitioners(context: RestoreContext, planned: Planned, name: s
             )
 
 
-def partitioner_of(topic: TopicPlan) -> Partitioner:
-    """The partitioner of a topic that is divided."""
-    if topic.partitioner is None:
-        raise AssertionError(f"the plan divides topic {topic.target} by no partitioner")
-    return topic.partitioner
-
-
 def _refuse_other(plan: RestorePlan, samples: Mapping[str, KeySample], wanted: Partitioner | None) -> None:
     names = {topic.target: topic.source for topic in plan.topics}
     if wanted is not None:
