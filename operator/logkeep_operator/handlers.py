@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +31,7 @@ from logkeep_operator.errors import ApiError, OperatorError
 from logkeep_operator.leader import LeaderElection
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.places import DriverPlaces
-from logkeep_operator.reach import Reach, retry_pause
+from logkeep_operator.reach import RETRY_MAX_SECONDS, Reach, retry_pause
 from logkeep_operator.resources import ANNOTATION_RESOURCE, LABEL_KIND
 from logkeep_operator.seen import News
 from logkeep_operator.serving import probe_handler, serve
@@ -58,7 +59,6 @@ class Operator:
     metrics: Metrics = field(default_factory=Metrics)
     queue: WorkQueue[Key] = field(init=False)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
-    beginning: asyncio.Task[None] | None = None
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     failure: str = ""
     resyncs: dict[str | None, asyncio.Event] = field(default_factory=dict)
@@ -77,15 +77,28 @@ class Operator:
             elected, loop = asyncio.Event(), asyncio.get_running_loop()
             self.election.start(lambda: loop.call_soon_threadsafe(elected.set))
             await elected.wait()
-        for second in range(CRD_WAIT_SECONDS):
-            if await asyncio.to_thread(_served, self.cluster):
+        said = ""
+        for _ in range(CRD_WAIT_SECONDS):
+            problem = await asyncio.to_thread(_missing, self.cluster)
+            if not problem:
                 self.start()
                 return
-            if second == 0:
-                log.warning("the CRDs of %s are not installed yet: kubectl apply --server-side -f crds/", GROUP)
+            if problem != said:
+                log.warning("%s", problem)
+                said = problem
             await asyncio.sleep(1)
-        self.failure = f"The CRDs of {GROUP}/{VERSION} are not installed: kubectl apply --server-side -f crds/"
+        self.failure = said
         self.stop.set()
+
+    async def end(self) -> None:
+        """Stop working; what is under way in threads is finished. Then the next replica may act."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        self.listers.shutdown(wait=False)
+        if self.election is not None:
+            await asyncio.to_thread(self.election.end)
+        self.stop.set()  # who still waits for it holds kopf's end up for five seconds
 
     def start(self) -> None:
         """Begin to work; called in kopf's event loop."""
@@ -176,8 +189,6 @@ class Operator:
     def check(self) -> None:
         """Raises OperatorError when the work does not continue: the pod must be restarted. A replica that waits for the
         Lease is well as long as it looks after it."""
-        if self.beginning is not None and self.beginning.done():
-            self.beginning.result()
         if self.election is not None and not self.election.alive:
             raise OperatorError("the Lease is not looked after any more")
         for task in self.tasks:
@@ -194,41 +205,40 @@ def configure(settings: kopf.OperatorSettings) -> None:
     """Kopf's settings: no events and no watches of its own. It has no handlers of objects, so it writes on none."""
     settings.posting.enabled = False  # events are posted by `cluster`, with names that make them idempotent
     settings.scanning.disabled = True
+    settings.networking.error_backoffs = itertools.repeat(RETRY_MAX_SECONDS)  # nothing of ours waits for these calls
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
     settings.process.ultimate_exiting_timeout = 20
 
 
-@kopf.on.startup()
+@kopf.on.startup(errors=kopf.ErrorsMode.PERMANENT)
 async def startup(settings: kopf.OperatorSettings, memo: Operator, **_: Any) -> None:
-    """Begin, or begin to wait. The probes answer from here on."""
+    """Begin, or wait to begin. The probes answer from here on, and kopf asks the API nothing before this has ended."""
     configure(settings)
     if memo.settings.metrics_port:
         memo.metrics.serve(memo.settings.metrics_port)
     if memo.settings.probe_port:
         serve(memo.settings.probe_port, probe_handler(memo.look, asyncio.get_running_loop()))
-    memo.beginning = asyncio.create_task(memo.begin())
-
-
-def _served(cluster: KubernetesCluster) -> bool:
     try:
-        return cluster.serves_kinds()
-    except ApiError as error:
-        log.warning("%s", error)
-        return False
+        await memo.begin()
+    except BaseException:  # then kopf calls no cleanup
+        await memo.end()
+        raise
 
 
 @kopf.on.cleanup()
 async def cleanup(memo: Operator, **_: Any) -> None:
-    """Stop working; what is under way in threads is finished. Then the next replica may act."""
-    tasks = [*memo.tasks, *([memo.beginning] if memo.beginning is not None else [])]
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    memo.listers.shutdown(wait=False)
-    memo.stop.set()  # who still waits for it holds kopf's end up for five seconds
-    if memo.election is not None:
-        await asyncio.to_thread(memo.election.end)
+    """End what was begun."""
+    await memo.end()
+
+
+def _missing(cluster: KubernetesCluster) -> str:
+    """Say what is missing before work can begin, empty if nothing is."""
+    try:
+        served = cluster.serves_kinds()
+    except ApiError as error:
+        return f"It is unknown whether the CRDs of {GROUP}/{VERSION} are installed: {error}"
+    return "" if served else f"The CRDs of {GROUP}/{VERSION} are not installed: kubectl apply --server-side -f crds/"
 
 
 def owner_key(child: str, body: Mapping[str, Any]) -> Key | None:

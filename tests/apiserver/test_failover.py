@@ -4,6 +4,7 @@ two that act."""
 from __future__ import annotations
 
 import json
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -213,3 +214,14 @@ def test_a_replica_that_ends_gives_the_lease_back_and_one_that_waits_is_well(
     wait_for_holder(api, "two")
     wait_for("two to say that it acts", lambda: leads("two", "1.0"))
     begin(namespace, "nightly")
+
+
+def test_a_replica_that_waits_ends_when_it_is_told_to(api: ApiServer, replica: Callable[..., Operator]) -> None:
+    replica("one")
+    wait_for_holder(api, "one")
+    two = replica("two")
+    wait_for("two to wait", lambda: two.log.exists() and "this replica waits" in two.log.read_text())
+    told_to_end = time.monotonic()
+    assert two.terminate() == 0
+    assert time.monotonic() - told_to_end < 4
+    assert holder(api) == "one"

@@ -141,6 +141,20 @@ def test_a_namespace_without_its_role_binding_is_served_when_it_comes(
         assert running.running
 
 
+@pytest.mark.parametrize("fault", REFUSALS.values(), ids=REFUSALS)
+def test_an_operator_that_starts_while_the_api_refuses_begins_when_it_answers(
+    namespace: Namespace, proxy: ApiProxy, operator_kubeconfig: Path, tmp_path: Path, fault: Fault
+) -> None:
+    proxy.always(fault)
+    with Watched(proxy, operator_kubeconfig, tmp_path, namespace) as operator:
+        wait_for("some requests that are refused", lambda: len(proxy.met) > 3)
+        assert operator.running, operator.log.read_text()[-2000:]
+        assert "The CRDs of" in operator.log.read_text() or "whether the CRDs of" in operator.log.read_text()
+        applied(namespace, "early")
+        proxy.well()
+        job_of(namespace, "early")
+
+
 # ---- events
 
 
