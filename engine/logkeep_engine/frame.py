@@ -10,15 +10,18 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
 
 from logkeep_engine.contract.clear_text import clear_text_warnings
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import ExitCode
-from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.report import failed, told_warnings
+
+if TYPE_CHECKING:
+    from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 
 log = logging.getLogger(__name__)
 

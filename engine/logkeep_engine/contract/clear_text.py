@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from logkeep_engine.contract.cluster import Protocol, SaslMechanism
-from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.contract.storage import StorageSpec
+
+if TYPE_CHECKING:
+    from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 
 
 def clear_text_warnings(spec: KafkaBackupSpec | KafkaRestoreSpec) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ class Model(BaseModel):
         frozen=True,
         alias_generator=to_camel,
         populate_by_name=True,
+        defer_build=True,  # a run needs some of the models, and building all of them takes 20 ms
         hide_input_in_errors=True,  # a uri that is refused may hold a password
     )
 

@@ -37,7 +37,7 @@ from logkeep_engine.contract.facts.values import (
     Word,
 )
 from logkeep_engine.contract.model import Model, replace
-from logkeep_engine.contract.stored import DocumentDamaged, DocumentUnknown, StoredDocument, shown_value
+from logkeep_engine.contract.stored import StoredDocument, refused
 
 MAX_PARTITIONS_SHOWN = 2000  # a ConfigMap holds 1 MiB; an entry is about 200 bytes
 MAX_LIST = MAX_LISTED
@@ -64,25 +64,7 @@ class Document(Model):
         try:
             return cls.model_validate(body)
         except ValidationError as error:
-            raise _refused(cls.__name__, error) from error
-
-
-def _refused(what: str, error: ValidationError) -> DocumentUnknown | DocumentDamaged:
-    problems = error.errors(include_url=False)
-    unknown = [problem["loc"] for problem in problems if problem["type"] == "extra_forbidden"]
-    if unknown:
-        keys = sorted(str(path[-1]) for path in unknown if path[:-1] == unknown[0][:-1])
-        within = f" of {_path(unknown[0][:-1])}" if unknown[0][:-1] else ""
-        return DocumentUnknown(f"{what}: unknown keys {keys!r:.200}{within}")
-    path = _path(problems[0]["loc"])
-    if problems[0]["type"] == "missing":
-        return DocumentDamaged(f"not a {what}: key {path!r:.100} is missing")
-    given = shown_value(problems[0]["input"])
-    return DocumentDamaged(f"not a {what}: {path or 'it'} is {given}: {problems[0]['msg']!a:.200}")
-
-
-def _path(location: tuple[int | str, ...]) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
+            raise refused(cls.__name__, error) from error
 
 
 def _consent(text: str) -> str:

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from types import UnionType
 from typing import Any
 
+from pydantic import ValidationError
+
 from logkeep_engine.contract import nesting
 
 Shape = Any
@@ -177,3 +179,22 @@ def shown_value(value: Any) -> str:
     if isinstance(value, (dict, list)):
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
     return ascii(value)[:100]
+
+
+def refused(what: str, error: ValidationError) -> DocumentRefused:
+    """Return the error for a document that a model does not take: another version, or damage."""
+    problems = error.errors(include_url=False)
+    unknown = [problem["loc"] for problem in problems if problem["type"] == "extra_forbidden"]
+    if unknown:
+        keys = sorted(str(path[-1]) for path in unknown if path[:-1] == unknown[0][:-1])
+        within = f" of {_path(unknown[0][:-1])}" if unknown[0][:-1] else ""
+        return DocumentUnknown(f"{what}: unknown keys {keys!r:.200}{within}")
+    path = _path(problems[0]["loc"])
+    if problems[0]["type"] == "missing":
+        return DocumentDamaged(f"not a {what}: key {path!r:.100} is missing")
+    given = shown_value(problems[0]["input"])
+    return DocumentDamaged(f"not a {what}: {path or 'it'} is {given}: {problems[0]['msg']!a:.200}")
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")

@@ -6,15 +6,17 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from logkeep_engine.contract.names import ENV_POD_IP, ENV_POD_NAME, ENV_POD_NAMESPACE
-from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.spark_keys import EXECUTOR_ENV
 from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.contract.values import host_port, url_host
 from logkeep_engine.errors import SpecError
 from logkeep_engine.spark import daemon
+
+if TYPE_CHECKING:
+    from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 
 MAX_FAILURES = 4  # of a task
 EXECUTOR_IDLE_SECONDS = 20  # longer than the pause between two parts of a run
@@ -48,7 +50,7 @@ _PRIVATE = {
 # A short-lived JVM that moves no data: quick to start, small.
 _SMALL_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
 
-S = TypeVar("S", KafkaBackupSpec, KafkaRestoreSpec)
+S = TypeVar("S", "KafkaBackupSpec", "KafkaRestoreSpec")
 
 
 def local_conf(cores: int, *, conf: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import MutableMapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from logkeep_engine import interrupt
 from logkeep_engine.collector import paused
@@ -24,7 +24,6 @@ from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import BACKUP, PATH_TERMINATION_LOG, RESTORE, TERMINATION_MESSAGE_MAX_BYTES, ExitCode
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.request_files import ARGUMENT_HASH, ARGUMENT_RUN
-from logkeep_engine.contract.restore_spec import KafkaRestoreSpec, parse_restore
 from logkeep_engine.contract.run import MAX_LIST, RunRequest, RunResult
 from logkeep_engine.contract.spec import KafkaBackupSpec, parse_backup
 from logkeep_engine.contract.visible import log_with_times
@@ -38,6 +37,9 @@ from logkeep_engine.spark.job_session import JobSession
 from logkeep_engine.spark.nursery import Nursery
 from logkeep_engine.spark.requests import read_request
 from logkeep_engine.spark.session import Session
+
+if TYPE_CHECKING:
+    from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 
 log = logging.getLogger("logkeep")
 
@@ -110,6 +112,8 @@ def _parsed(request: RunRequest) -> KafkaBackupSpec | KafkaRestoreSpec:
         if request.kind == BACKUP:
             return parse_backup(request.spec)
         if request.kind == RESTORE:
+            from logkeep_engine.contract.restore_spec import parse_restore  # a backup does without it
+
             return parse_restore(request.spec)
     except SpecInvalid as error:
         raise SpecError(f"{error}.", hint="Correct the resource.") from error

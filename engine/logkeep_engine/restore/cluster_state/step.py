@@ -19,6 +19,8 @@ from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
 
+from pydantic import ValidationError
+
 from logkeep_engine.archive.catalog.cluster_state import KINDS, ClusterState, UserRow, read_cluster_state
 from logkeep_engine.archive.catalog.facts import Commit
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -27,7 +29,7 @@ from logkeep_engine.contract.dry_run import PlannedClusterState
 from logkeep_engine.contract.facts.outcome import ClusterStateFacts
 from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.restore_spec import OnDamagedArchive
-from logkeep_engine.contract.stored import Maybe, StoredDocument
+from logkeep_engine.contract.stored import Maybe, StoredDocument, refused
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import ArchiveDamaged, BrokerRefused, ObjectMissing, SpecError, TargetUnsuitable
 from logkeep_engine.kafka.control import ControlPlane
@@ -63,30 +65,7 @@ from logkeep_engine.restore.positions.resource_configs import (
 )
 from logkeep_engine.stored import reading
 
-_BEFORE_ACLS = StoredDocument(
-    "note before ACLs are sent",
-    1,
-    {
-        "facts": Maybe(
-            {
-                "source_run": str,
-                "acls": int | None,
-                "acls_added": int | None,
-                "acls_refused": int | None,
-                "acls_held_back": int | None,
-                "held_back": [str],
-                "quotas": int | None,
-                "quotas_added": int | None,
-                "quotas_refused": int | None,
-                "quotas_kept": int | None,
-                "users_total": int | None,
-                "users": [str],
-                "report": str,
-            }
-        ),
-        "warnings": [str],
-    },
-)
+_BEFORE_ACLS = StoredDocument("note before ACLs are sent", 1, {"facts": Maybe(dict), "warnings": [str]})
 REPORT = "cluster-state-restored.json"
 
 T = TypeVar("T", bound=Acl | Quota)
@@ -303,7 +282,7 @@ def restore_cluster_state(context: RestoreContext, planned: Planned) -> tuple[Cl
 
         def note(acls: BroughtItems[Acl]) -> None:
             facts, warnings = written(acls)
-            document = _BEFORE_ACLS.dumps({"facts": facts.model_dump(), "warnings": warnings})
+            document = _BEFORE_ACLS.dumps({"facts": facts.model_dump(by_alias=True), "warnings": warnings})
             context.state.storage.put(context.state.file(ACLS_SENT), document)
 
         features = _features(control, state)
@@ -333,7 +312,10 @@ def noted_before_acls(state: RestoreState) -> tuple[ClusterStateFacts, list[str]
     with reading(_BEFORE_ACLS, data, state.name(ACLS_SENT), hint=hint) as document:
         if document["facts"] is None:
             return None
-        return ClusterStateFacts.model_validate(document["facts"]), document["warnings"]
+        try:
+            return ClusterStateFacts.model_validate(document["facts"]), document["warnings"]
+        except ValidationError as error:
+            raise refused(_BEFORE_ACLS.what, error) from error
 
 
 def _written(
