@@ -10,9 +10,10 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.cluster_state import ClusterState, read_cluster_state
 from logkeep_engine.archive.reading.view import ends_of_runs
 from logkeep_engine.contract.names import ENV_KAFKA_PASSWORD, ENV_KAFKA_USERNAME
+from logkeep_engine.kafka.configs import CLIENT_METRICS, GROUP
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.kafka.resource_configs import CLIENT_METRICS, GROUP, ResourceConfig
+from logkeep_engine.kafka.resource_configs import ResourceConfig
 from logkeep_engine.kafka.user_requests import Acl, Quota
 from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import Brokers, KafkaBroker

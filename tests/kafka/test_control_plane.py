@@ -116,9 +116,8 @@ def test_a_listener_that_wants_more_than_plaintext_is_told_by_what_it_does(
     address: str = getattr(secure_kafka, listener)
     with pytest.raises(BrokerUnavailable) as caught:
         ControlPlane(replace(plain(address), limits=Limits(connect=1, control=3, outage=3))).cluster_id()
-    assert f"no answer from {address}: " in caught.value.message
-    assert caught.value.message.endswith(f"{address}: the connection was closed.")
-    assert "brokers are down" not in caught.value.message
+    told = f"Cannot reach a Kafka broker of {address}: {address}: the connection was closed. Tried for 3 s."
+    assert caught.value.message in (told, told.replace(f": {address}:", f": no broker answers: {address}:"))
     assert "the security protocol" in caught.value.hint
 
 
@@ -252,7 +251,7 @@ def test_certificate_of_an_unknown_authority_is_refused_at_once(secure_kafka: Ka
 
     with pytest.raises(BrokerRefused, match="not trusted"):
         run(enter())
-    with pytest.raises(BrokerRefused, match="TLS handshake"):
+    with pytest.raises(BrokerRefused, match="not trusted"):
         ControlPlane(connection).topics()
 
 

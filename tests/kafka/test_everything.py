@@ -38,8 +38,9 @@ from logkeep_engine.errors import (
     TargetUnsuitable,
     TopicExists,
 )
+from logkeep_engine.kafka.configs import CLIENT_METRICS, GROUP
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.kafka.resource_configs import CLIENT_METRICS, GROUP, ResourceConfig
+from logkeep_engine.kafka.resource_configs import ResourceConfig
 from logkeep_engine.kafka.user_requests import Acl, Quota
 from logkeep_engine.kafka.users import Known
 from logkeep_engine.restore.cluster_state import step as everything_module

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.kafka.resource_configs import GROUP, ResourceConfig
+from logkeep_engine.kafka.configs import GROUP
+from logkeep_engine.kafka.resource_configs import ResourceConfig
 from logkeep_engine.kafka.user_requests import Acl
 from tests.cluster import versions
 from tests.cluster.kafka import Brokers, KafkaBroker

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
-from confluent_kafka.admin import ConfigEntry
 from pyspark import SparkContext
 
 from logkeep_engine.archive.catalog.archive import Archive
@@ -20,6 +19,7 @@ from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.backup.plan import BackupPlan, Chunk
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.errors import ArchiveDamaged, SpecError, TargetUnsuitable, TopicExists
+from logkeep_engine.kafka.configs import ConfigEntry
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.log.compression import Codec
@@ -208,12 +208,13 @@ class TestAnotherCluster:
         other = f"{unique}-b"
         create_topic(kafka.bootstrap, other, 1, {"retention.ms": "-1"})
         produce(kafka.bootstrap, other, [Record(b"k", b"v", 1_000_000_000_000)])
-        from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+        from confluent_kafka import admin as admins
 
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-        entry = ConfigEntry("retention.ms", "999999999", incremental_operation=AlterConfigOpType.SET)
+        admin = admins.AdminClient({"bootstrap.servers": kafka.bootstrap})
+        changed = admins.AlterConfigOpType.SET
+        entry = admins.ConfigEntry("retention.ms", "999999999", incremental_operation=changed)
         root = tmp_path / "b"
-        resource = ConfigResource(ConfigResource.Type.TOPIC, other, incremental_configs=[entry])
+        resource = admins.ConfigResource(admins.ConfigResource.Type.TOPIC, other, incremental_configs=[entry])
         with_segment = backup_spec(kafka, root, other)
         back_up(with_segment)
         admin.incremental_alter_configs([resource])[resource].result(30)

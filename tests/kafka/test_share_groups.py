@@ -16,10 +16,11 @@ from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.errors import SpecError
+from logkeep_engine.kafka.configs import GROUP
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.groups import SHARE_OFF, STAYS, GroupAdmin, GroupPosition
-from logkeep_engine.kafka.resource_configs import GROUP, ResourceConfig
+from logkeep_engine.kafka.resource_configs import ResourceConfig
 from logkeep_engine.kafka.share_groups import DELETE
 from logkeep_engine.restore.positions.moves import PositionOutcome
 from logkeep_engine.restore.run.group_commands import Changed, open_groups

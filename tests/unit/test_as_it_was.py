@@ -11,7 +11,7 @@ from tests.as_it_was import process_as_it_was
 
 
 def state() -> tuple[object, ...]:
-    names = ("", "aiokafka", "botocore", "logkeep_engine.spark.runner")
+    names = ("", "botocore", "logkeep_engine.spark.runner")
     levels = [logging.getLogger(name).level for name in names]
     return signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM), *logging.getLogger().handlers, *levels
 

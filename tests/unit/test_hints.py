@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from aiokafka.errors import SaslAuthenticationFailed
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
 
 from logkeep_engine.archive.catalog.signing import unsigned, unsigned_document
@@ -16,6 +15,7 @@ from logkeep_engine.contract.names import ENV_POD_NAMESPACE, OPTION_KEYS, OWN_KE
 from logkeep_engine.contract.storage import ArchiveSpec
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.kafka.connection import connection_from
+from logkeep_engine.kafka.login import LoginDenied
 from logkeep_engine.kafka.opening import refusal
 from logkeep_engine.spark.conf import kubernetes_conf
 from logkeep_engine.storage import S3Storage, open_storage, open_uri
@@ -65,7 +65,7 @@ def login(error: BaseException) -> LogkeepError:
 ABOUT_SECRETS: list[tuple[Callable[[], LogkeepError], str, str]] = [
     (lambda: cluster(SASL), "from the Secret", "A command reads no Secret: set it."),
     (lambda: cluster(TLS, LOGKEEP_KAFKA_CA_FILE="/none"), "Check that the Secret", "Name a PEM file."),
-    (lambda: login(SaslAuthenticationFailed("no")), "the Secret of spec.cluster", "LOGKEEP_KAFKA_PASSWORD"),
+    (lambda: login(LoginDenied("no")), "the Secret of spec.cluster", "LOGKEEP_KAFKA_PASSWORD"),
     (lambda: login(untrusted()), "spec.cluster.security.tls", "LOGKEEP_KAFKA_CA_FILE"),
     (lambda: archive(credentials={"secretRef": {"name": "s"}}), "The Secret must", "reads no Secret: set the var"),
     (lambda: archive(credentials={"workloadIdentity": {}}), "Bind both ServiceAccounts", "Leave credentials out"),

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self, TypeVar, cast
 
@@ -72,12 +72,13 @@ class _Topic:
 class BrokerPool:
     """An async context manager; entering it connects. All of it belongs to the event loop that entered it.
 
-    Entering raises BrokerUnavailable if no bootstrap address answers within `limits.outage` (all are tried at once),
-    BrokerRefused at once if the credentials or certificates are not accepted.
+    Entering raises BrokerUnavailable if no bootstrap address answers within `reach` seconds, by default
+    `limits.outage` (all are tried at once), BrokerRefused at once if the credentials or certificates are not accepted.
     """
 
-    def __init__(self, connection: KafkaConnection, limits: Limits) -> None:
+    def __init__(self, connection: KafkaConnection, limits: Limits, *, reach: float | None = None) -> None:
         self.limits = limits
+        self._reach = limits.outage if reach is None else reach
         self._connection = connection
         self._tls, self._login = connection.tls(), connection.login()
         # Brokers by id; bootstrap addresses have the ids -1, -2 and so on.
@@ -91,7 +92,9 @@ class BrokerPool:
         self._muted_until: dict[int, float] = {}
 
     async def __aenter__(self) -> Self:
-        patience = Patience(self.limits, f"reach a Kafka broker of {', '.join(self._connection.bootstrap)}")
+        patience = Patience(
+            replace(self.limits, outage=self._reach), f"reach a Kafka broker of {', '.join(self._connection.bootstrap)}"
+        )
         try:
             while True:
                 try:
@@ -148,6 +151,16 @@ class BrokerPool:
             # A peer that vanished never confirms the end of a TLS session.
             await asyncio.wait(closing, timeout=1)
 
+    def is_of(self, connection: KafkaConnection) -> bool:
+        """Take this connection for that of the pool from now on, if it differs only in its cluster id, and that is what
+        the brokers have said. Returns whether it does. A bootstrap address may have said nothing: it is left."""
+        if not self._cluster_id or replace(self._connection, cluster_id=self._cluster_id) != connection:
+            return False
+        self._connection = connection
+        for key in [key for key in self._open if key[0] < 0]:
+            self._open.pop(key).close()
+        return True
+
     async def answers(self) -> bool:
         """Whether a broker of the right cluster answers at once. Learns the brokers again, as entering does."""
         try:
@@ -155,6 +168,18 @@ class BrokerPool:
                 await self._refresh([])
         except (TimeoutError, BrokerTrouble, LogkeepError):
             return False
+        return True
+
+    async def reaches_one(self) -> bool:
+        """Whether a broker can be reached under the address that it advertises: the first one that is tried, or any
+        other. Raises BrokerRefused."""
+        first = next((node for node in self._nodes() if node in self._brokers), None)
+        if first is None:
+            return True  # a broker that has just started names none
+        try:
+            await self._connect(first, 0)
+        except BrokerTrouble:
+            return len(await self.out_of_reach()) < len(self._brokers)
         return True
 
     async def out_of_reach(self) -> dict[int, str]:
@@ -452,6 +477,12 @@ class BrokerPool:
         random.shuffle(brokers)
         order = sorted([*brokers, *self._bootstrap], key=lambda node: (node not in connected, node < 0))
         return iter(order)
+
+    async def controller(self) -> int:
+        """The broker for orders that only the controller carries out, asked for now. Without ZooKeeper it is any
+        broker: it hands orders on. Raises BrokerTrouble, BrokerRefused."""
+        view = await self.describe([])
+        return view.controller if view.controller in view.brokers else self.any_node()
 
     def any_node(self) -> int:
         """A broker for requests that any broker serves."""

@@ -1,4 +1,4 @@
-"""Topics, configurations, offsets and groups: the control plane, on librdkafka's admin client.
+"""Topics, configurations, offsets and groups: the control plane.
 
     with ControlPlane(connection) as control:
         for topic in control.topics(): ...
@@ -147,5 +147,5 @@ class ControlPlane(TopicAdmin, GroupAdmin, UserAdmin, ConfigAdmin):
             except (TimeoutError, BrokerUnavailable) as error:
                 log.info("sizes are unknown: %s", str(error) or "the brokers are slow")
 
-        in_a_loop(ask())  # librdkafka has no DescribeLogDirs
+        in_a_loop(ask())
         return found

@@ -5,10 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 
-from confluent_kafka.admin import ConfigEntry
-
+from logkeep_engine.kafka.configs import ConfigEntry
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.kafka.topics import is_own
 
 _PATIENCE = 15.0
 _PAUSE = 0.1
@@ -41,7 +39,7 @@ def applied_topic_configs(
         late = set()
         for topic, entries in control.config_entries(waiting):
             found[topic] = _values(entries)
-            own = {name: entry.value for name, entry in entries.items() if is_own(entry)}
+            own = {name: entry.value for name, entry in entries.items() if entry.own}
             if any(own.get(name) != value for name, value in wanted[topic].items()):
                 late.add(topic)
         if not late or time.monotonic() > deadline:

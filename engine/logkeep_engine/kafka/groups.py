@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
-
-from logkeep_engine.kafka.admin import UNREACHABLE, Admin, in_a_loop
-from logkeep_engine.kafka.codes import Code
+from logkeep_engine.kafka.admin import Admin, in_a_loop
+from logkeep_engine.kafka.codes import UNREACHABLE, Code
 from logkeep_engine.kafka.encoding import Call
 from logkeep_engine.kafka.features import SHARE_VERSION
 from logkeep_engine.kafka.group_list import ListedGroup, listed_groups
@@ -37,7 +35,7 @@ _HAS_MEMBERS = frozenset(
         "GROUP_SUBSCRIBED_TO_TOPIC",
     }
 )
-_ABSENT = frozenset({"GROUP_ID_NOT_FOUND", "INVALID_GROUP_ID", "UNKNOWN_TOPIC_OR_PART"})
+_ABSENT = frozenset({"GROUP_ID_NOT_FOUND", "INVALID_GROUP_ID", "UNKNOWN_TOPIC_OR_PARTITION"})
 _TOO_OLD = "the brokers set no start offsets of share groups"
 _NOT_TOLD = "the brokers do not report where share groups begin"
 SHARE_OFF = "share groups are switched off in the cluster: its feature share.version is 0"
@@ -51,7 +49,7 @@ _WHOLE_TOPICS = (
 )
 STAYS = frozenset({_UNDELETABLE, _WHOLE_TOPICS})
 """Reasons of start offsets that were not deleted, and would not be if it was asked again."""
-_NO_SUCH_GROUP = frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID})
+_NO_SUCH_GROUP = frozenset({Code.GROUP_ID_NOT_FOUND, Code.INVALID_GROUP_ID})
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +98,6 @@ class GroupAdmin(Admin):
 
     def group_offsets(self, group_ids: Iterable[str]) -> GroupPositions:
         """All positions of these groups as they are committed now. Groups that vanished are noted, not an error."""
-        self._connect()
         groups = sorted(set(group_ids))
         found = self._positions(groups)
         notes = tuple(
@@ -115,7 +112,6 @@ class GroupAdmin(Admin):
     def share_starts(self, group_ids: Iterable[str]) -> GroupPositions:
         """The start offsets of these share groups. Groups whose start offsets the cluster does not tell are `untold`:
         brokers without the request, and those of a cluster that has share groups switched off."""
-        self._connect()
         groups = sorted(set(group_ids))
         if groups and not self._speaks(fetch_starts(groups[0])):
             return GroupPositions((), untold=tuple(groups), why=_NOT_TOLD)
@@ -153,7 +149,7 @@ class GroupAdmin(Admin):
             again: list[str] = []
             for group in left:
                 answer = answers[group]
-                if answer.code == KafkaError.NO_ERROR:
+                if answer.code == Code.NONE:
                     found[group] = [
                         GroupPosition(
                             group, item.topic, item.partition, item.offset, item.leader_epoch, item.metadata, share
@@ -167,7 +163,7 @@ class GroupAdmin(Admin):
                 elif answer.code not in _NO_SUCH_GROUP:
                     kind = "share" if share else "consumer"
                     what = f"read the offsets of {kind} group {group!r} (ACL DESCRIBE on the group and its topics)"
-                    raise self._error(KafkaException(KafkaError(answer.code)), what)
+                    raise self._error(answer.code, what)
             left = again
             if left:
                 time.sleep(self._connection.limits.control_pause)
@@ -183,7 +179,7 @@ class GroupAdmin(Admin):
         What was committed before is replaced. Needs the ACL READ on the groups and the topics.
         """
         # A coordinator may hear of a new topic later than the others.
-        again = UNREACHABLE | {KafkaError.UNKNOWN_TOPIC_OR_PART}
+        again = UNREACHABLE | {Code.UNKNOWN_TOPIC_OR_PARTITION}
         wanted = list(offsets)
         shared = [item for item in wanted if item.share]
         refused = self._change(
@@ -240,7 +236,6 @@ class GroupAdmin(Admin):
     ) -> list[NotSet]:
         """Make the change, again where the error is one of those that are `passing`. `what` is done to a group, for
         messages."""
-        self._connect()
         deadline = time.monotonic() + self._timeout
         refused: list[NotSet] = []
         left = list(offsets)
@@ -252,8 +247,8 @@ class GroupAdmin(Admin):
             codes = in_a_loop(change_positions(self._connection, wanted, change, self._permit))
             again: list[GroupPosition] = []
             for item in left:
-                code = codes[item.group_id].get((item.topic, item.partition), KafkaError.COORDINATOR_NOT_AVAILABLE)
-                if code == KafkaError.NO_ERROR:
+                code = codes[item.group_id].get((item.topic, item.partition), Code.COORDINATOR_NOT_AVAILABLE)
+                if code == Code.NONE:
                     self.note_change()
                     continue
                 if code in passing:
@@ -263,9 +258,9 @@ class GroupAdmin(Admin):
             left = again
             if left and time.monotonic() > deadline:
                 first = left[0]
-                code = codes[first.group_id].get((first.topic, first.partition), KafkaError.COORDINATOR_NOT_AVAILABLE)
+                code = codes[first.group_id].get((first.topic, first.partition), Code.COORDINATOR_NOT_AVAILABLE)
                 of = f"{what} {first.group_id!r} (ACL {right} on the group and its topics)"
-                raise self._error(KafkaException(KafkaError(code)), of)
+                raise self._error(code, of)
             if left:
                 time.sleep(self._connection.limits.control_pause)
         return refused
@@ -274,7 +269,7 @@ class GroupAdmin(Admin):
 def _reason(code: int, *, share: bool) -> str:
     if share and code == Code.UNSUPPORTED_VERSION:
         return SHARE_OFF
-    return _TOO_OLD if code == NOT_DONE else str(KafkaError(code).name())
+    return _TOO_OLD if code == NOT_DONE else Code.name_of(code)
 
 
 def _place(position: FetchedPosition) -> tuple[str, int]:

@@ -33,9 +33,10 @@ _IDLE_SECONDS = 2.0
 new pool, which tries all addresses at once, finds another one sooner."""
 
 
-async def ask_once(connection: KafkaConnection, question: Question[T]) -> T:
-    """The answer to a question, on a pool of its own. Raises what `BrokerPool` and the question raise."""
-    async with BrokerPool(connection, connection.limits) as pool:
+async def ask_once(connection: KafkaConnection, question: Question[T], reach: float | None = None) -> T:
+    """The answer to a question, on a pool of its own. `reach`: seconds within which a broker must answer. Raises what
+    `BrokerPool` and the question raise."""
+    async with BrokerPool(connection, connection.limits, reach=reach) as pool:
         return await question(pool)
 
 
@@ -51,11 +52,11 @@ class KeptPool:
         self._asked = 0.0
         self._closed = False
 
-    def ask(self, connection: KafkaConnection, question: Question[T]) -> T:
-        """The answer to a question: the caller may be inside a loop. Raises what `BrokerPool` and the question
-        raise."""
+    def ask(self, connection: KafkaConnection, question: Question[T], reach: float | None = None) -> T:
+        """The answer to a question: the caller may be inside a loop. A new pool must reach a broker within `reach`
+        seconds. Raises what `BrokerPool` and the question raise."""
         with ThreadPoolExecutor(1) as executor:
-            return executor.submit(self._ask, connection, question).result()
+            return executor.submit(self._ask, connection, question, reach).result()
 
     def close(self) -> None:
         """Close the connections, after the question that is under way. What is asked later gets a pool of its own."""
@@ -66,39 +67,39 @@ class KeptPool:
     def _is_ours(self) -> bool:
         return self._process == os.getpid()
 
-    def _ask(self, connection: KafkaConnection, question: Question[T]) -> T:
+    def _ask(self, connection: KafkaConnection, question: Question[T], reach: float | None) -> T:
         if not self._is_ours() or not self._turn.acquire(blocking=False):
-            return asyncio.run(ask_once(connection, question))
+            return asyncio.run(ask_once(connection, question, reach))
         try:
             if self._closed:
-                return asyncio.run(ask_once(connection, question))
-            return self._ask_kept(connection, question)
+                return asyncio.run(ask_once(connection, question, reach))
+            return self._ask_kept(connection, question, reach)
         finally:
             self._turn.release()
 
-    def _ask_kept(self, connection: KafkaConnection, question: Question[T]) -> T:
+    def _ask_kept(self, connection: KafkaConnection, question: Question[T], reach: float | None) -> T:
         if self._runner is None:
             self._runner = asyncio.Runner()
         try:
-            answer = self._runner.run(self._answer(connection, question))
+            answer = self._runner.run(self._answer(connection, question, reach))
         except BaseException:
             self._drop()  # other requests of this question may be under way
             raise
         self._asked = time.monotonic()
         return answer
 
-    async def _answer(self, connection: KafkaConnection, question: Question[T]) -> T:
-        return await question(await self._open(connection))
+    async def _answer(self, connection: KafkaConnection, question: Question[T], reach: float | None) -> T:
+        return await question(await self._open(connection, reach))
 
-    async def _open(self, connection: KafkaConnection) -> BrokerPool:
+    async def _open(self, connection: KafkaConnection, reach: float | None) -> BrokerPool:
         kept, self._pool = self._pool, None
         if kept is not None:
-            fresh = connection is self._connection and time.monotonic() - self._asked < _IDLE_SECONDS
-            if fresh and await kept.answers():
-                self._pool = kept
+            same = connection is self._connection or kept.is_of(connection)
+            if same and time.monotonic() - self._asked < _IDLE_SECONDS and await kept.answers():
+                self._pool, self._connection = kept, connection
                 return kept
             await kept.close()
-        pool = BrokerPool(connection, connection.limits)
+        pool = BrokerPool(connection, connection.limits, reach=reach)
         await pool.__aenter__()
         self._pool, self._connection = pool, connection
         return pool

@@ -84,12 +84,16 @@ class TopicView:
 @dataclass(frozen=True, slots=True)
 class ClusterView:
     """The cluster as one broker knows it. `brokers` are those that it takes for living: address by id.
-    `cluster_id` "": it does not know."""
+    `cluster_id` "": it does not know. `controller` -1: it knows none. In a cluster without ZooKeeper it is any broker,
+    which hands orders on. `operations`: what the user may do with the cluster, a bit for each `AclOperation`.
+    """
 
     throttle_ms: int
     brokers: dict[int, tuple[str, int]]
     topics: tuple[TopicView, ...]
     cluster_id: str = ""
+    controller: int = -1
+    operations: int = NOT_TOLD
 
 
 def describe_topics(names: Sequence[str] | None, *, version: int = METADATA_VERSIONS[1]) -> Call[ClusterView]:
@@ -105,6 +109,13 @@ def describe_topics(names: Sequence[str] | None, *, version: int = METADATA_VERS
     flags = bytes(2 if version <= 10 else 1) + bytes([every]) + (b"\x00" if flexible else b"")
     body = head + b"".join(items) + flags
     return Call(METADATA, version, (body,), lambda read: _cluster_view(read, version), flexible)
+
+
+def describe_operations() -> Call[ClusterView]:
+    """The cluster without its topics, with what the user may do with it: version 8, of Kafka 2.3 (KIP-430)."""
+    no_topics, no_creation, of_cluster, of_topics = struct.pack(">i", 0), b"\x00", b"\x01", b"\x00"
+    body = no_topics + no_creation + of_cluster + of_topics
+    return Call(METADATA, METADATA_VERSIONS[0], (body,), _plain_cluster_view)
 
 
 def _topic(name: str, version: int) -> bytes:
@@ -125,8 +136,7 @@ def _cluster_view(read: Reader, version: int) -> ClusterView:
         read.compact_string()
         read.tags()
         brokers[node] = (host, port)
-    cluster_id = read.compact_string()
-    read.int32()
+    cluster_id, controller = read.compact_string(), read.int32()
     seen: dict[tuple[int, ...], tuple[int, ...]] = {}
     topics = []
     for _ in range(read.uvarint() - 1):
@@ -145,7 +155,7 @@ def _cluster_view(read: Reader, version: int) -> ClusterView:
         operations = read.int32()
         read.tags()
         topics.append(TopicView(code, name, _printed(topic_id), internal, partitions, operations))
-    return ClusterView(throttle, brokers, tuple(topics), cluster_id)
+    return ClusterView(throttle, brokers, tuple(topics), cluster_id, controller)
 
 
 def _plain_cluster_view(read: Reader) -> ClusterView:
@@ -155,8 +165,7 @@ def _plain_cluster_view(read: Reader) -> ClusterView:
         node, host, port = read.int32(), read.string(), read.int32()
         read.nullable_string()
         brokers[node] = (host, port)
-    cluster_id = read.string()
-    read.int32()
+    cluster_id, controller = read.string(), read.int32()
     topics = []
     for _ in range(read.int32()):
         code, name, internal = read.int16(), read.string(), bool(read.int8())
@@ -167,7 +176,7 @@ def _plain_cluster_view(read: Reader) -> ClusterView:
             read.array(read.int32)
             partitions[number] = PartitionView(failed, leader, epoch, replicas, in_sync)
         topics.append(TopicView(code, name, _printed(_NO_ID), internal, partitions, operations=read.int32()))
-    return ClusterView(throttle, brokers, tuple(topics), cluster_id)
+    return ClusterView(throttle, brokers, tuple(topics), cluster_id, controller, read.int32())
 
 
 def _printed(topic_id: bytes) -> str:

@@ -8,9 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from functools import partial
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource, NewTopic, ResourceType
-
 from logkeep_engine import collector
 from logkeep_engine.errors import (
     BrokerRefused,
@@ -20,8 +17,17 @@ from logkeep_engine.errors import (
     TargetUnsuitable,
     TopicExists,
 )
-from logkeep_engine.kafka.admin import UNREACHABLE, Admin
-from logkeep_engine.kafka.codes import GONE, RETRIABLE, Code
+from logkeep_engine.kafka.admin import ATTEMPTS, Admin
+from logkeep_engine.kafka.codes import GONE, RETRIABLE, UNREACHABLE, Code
+from logkeep_engine.kafka.configs import (
+    BROKER,
+    TOPIC,
+    ConfigEntry,
+    DescribedConfigs,
+    OrderResults,
+    create_topics,
+    describe_configs,
+)
 from logkeep_engine.kafka.queries import TopicView, delete_topics
 from logkeep_engine.kafka.retry import BrokerTrouble
 from logkeep_engine.kafka.survey import Survey, in_parts
@@ -30,19 +36,7 @@ from logkeep_engine.log.cleanup import is_compacted
 log = logging.getLogger(__name__)
 
 _TOPICS_A_REQUEST = 500
-# The library gives the number, its types say the member. To make a member of each number takes as long as the answer.
-_OWN = (ConfigSource.DYNAMIC_TOPIC_CONFIG, ConfigSource.DYNAMIC_TOPIC_CONFIG.value)
-_OF_BROKERS = frozenset(
-    number
-    for source in (
-        ConfigSource.DYNAMIC_BROKER_CONFIG,
-        ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
-        ConfigSource.STATIC_BROKER_CONFIG,
-    )
-    for number in (source, source.value)
-)
 _NO_WAIT_MS = 1000  # brokers may answer before all topics are gone: whoever deletes them looks
-_CONTROLLER_ATTEMPTS = 4  # for a change that only the controller can make, within the time for one question
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +103,7 @@ class TopicAdmin(Admin):
             views = self._ask(ask, "list topics" if names is None else "describe topics")
             for view in views:
                 if view.code != Code.NONE and view.code not in GONE | RETRIABLE:
-                    problem = KafkaException(KafkaError(view.code))
-                    raise self._error(problem, f"describe topic {view.name!r} (ACL DESCRIBE)")
+                    raise self._error(view.code, f"describe topic {view.name!r} (ACL DESCRIBE)")
             found = [_topic_info(view) for view in views if view.code == Code.NONE]
             silent = {view.name: Code.name_of(view.code) for view in views if view.code in RETRIABLE}
             return found, silent
@@ -143,7 +136,7 @@ class TopicAdmin(Admin):
                 sorted(
                     (name, entry.value)
                     for name, entry in entries.items()
-                    if entry.value is not None and (is_own(entry) or is_compacted({name: entry.value}))
+                    if entry.value is not None and (entry.own or is_compacted({name: entry.value}))
                 )
             )
             for topic, entries in self.config_entries(names)
@@ -154,15 +147,14 @@ class TopicAdmin(Admin):
 
         Needs the ACL DESCRIBE_CONFIGS on the topics.
         """
-        self._connect()
         for part in in_parts(sorted(set(names)), _TOPICS_A_REQUEST):
-            answers = self._each(
-                lambda wanted: self._client().describe_configs(wanted, request_timeout=self._attempt_timeout()),
-                [ConfigResource(ResourceType.TOPIC, name) for name in part],
-                lambda resource: f"read the configuration of topic {resource.name!r} (ACL DESCRIBE_CONFIGS)",
-            )
-            for resource, entries in answers.items():
-                yield resource.name, entries
+            answer = self._ask(partial(_describe_configs, topics=part), "read configurations of topics")
+            for (_, name), (code, reason) in answer.refused.items():
+                if code not in GONE:
+                    what = f"read the configuration of topic {name!r} (ACL DESCRIBE_CONFIGS)"
+                    raise self._error(code, what, reason)
+            for (_, name), entries in answer.entries.items():
+                yield name, entries
 
     def broker_configs(self, names: Collection[str]) -> dict[str, str]:
         """The values that a broker has for these keys, and topics by default. Empty if no broker tells: that needs the
@@ -183,7 +175,7 @@ class TopicAdmin(Admin):
         return {
             name: entry.value
             for name, entry in sorted(entries.items())
-            if wanted(name) and entry.value is not None and not entry.is_sensitive and entry.source in _OF_BROKERS
+            if wanted(name) and entry.value is not None and not entry.secret and entry.of_brokers
         }
 
     def _broker_entries(self) -> Mapping[str, ConfigEntry] | None:
@@ -192,14 +184,11 @@ class TopicAdmin(Admin):
 
     def _told_entries(self) -> Iterator[Mapping[str, ConfigEntry]]:
         """The configurations of the brokers that tell theirs."""
-        for node in sorted(self._cluster().nodes, key=lambda node: int(node.id)):
-            broker = ConfigResource(ResourceType.BROKER, str(node.id))
-            asked = self._client().describe_configs([broker], request_timeout=self._attempt_timeout())
-            entries, problem = self._outcome(asked[broker])
-            if problem is None:
-                yield entries
-            else:
-                log.info("broker %s does not report its configuration: %s", node.id, problem)
+        for node in sorted(self._cluster().brokers):
+            try:
+                yield self._ask(partial(_broker_entries, node=node), f"read the configuration of broker {node}")
+            except LogkeepError as error:
+                log.info("broker %s does not report its configuration: %s", node, error.message)
 
     def create_topics(self, plans: Sequence[NewTopicPlan]) -> dict[str, str]:
         """Create the topics, wait until every partition has a leader, and return their ids.
@@ -207,85 +196,87 @@ class TopicAdmin(Admin):
         Raises TopicExists, TargetUnsuitable (more replicas than brokers), Refused (a configuration or a name is not
         accepted); the topics that were not refused are created all the same.
         """
-        self._connect()
         for part in in_parts(plans, _TOPICS_A_REQUEST):
-            problems = self._ask_to_create(part)
-            if problems:
-                raise self._not_created(*problems[0]) from problems[0][1]
+            for refusal in self._ask_to_create(part):
+                raise self._not_created(*refusal)
         return self._wait_for_leaders({plan.name: plan.partitions for plan in plans})
 
     def refused_topics(self, plans: Sequence[NewTopicPlan]) -> dict[str, LogkeepError]:
         """The topics among these that could not be created now, with the errors that `create_topics` would raise.
         Nothing is created."""
-        self._connect()
         return {
-            plan.name: self._not_created(plan, problem)
+            plan.name: self._not_created(plan, code, reason)
             for part in in_parts(plans, _TOPICS_A_REQUEST)
-            for plan, problem in self._ask_to_create(part, validate_only=True)
+            for plan, code, reason in self._ask_to_create(part, validate_only=True)
         }
 
     def _ask_to_create(
         self, plans: Sequence[NewTopicPlan], *, validate_only: bool = False
-    ) -> list[tuple[NewTopicPlan, KafkaException]]:
-        """Those that were refused, with the reason. With `validate_only` the controller creates none."""
-        asked = [
-            NewTopic(
-                plan.name,
-                num_partitions=plan.partitions,
-                replication_factor=plan.replication_factor,
-                config=dict(plan.configs),
-            )
-            for plan in plans
-        ]
-        if not validate_only:
-            self._permit()
-        futures = self._client().create_topics(
-            asked, operation_timeout=self._timeout, request_timeout=self._timeout, validate_only=validate_only
-        )
-        outcomes = [(plan, self._outcome(futures[plan.name])[1]) for plan in plans]
-        refused = [(plan, problem) for plan, problem in outcomes if problem is not None]
-        if not validate_only and len(refused) < len(outcomes):
+    ) -> list[tuple[NewTopicPlan, int, str]]:
+        """Those that were refused, with the code and the reason. With `validate_only` the controller creates none.
+
+        Raises BrokerUnavailable if the answer to an order was lost: given again, it would be refused for the very
+        topics that it has created.
+        """
+        wanted = [(plan.name, plan.partitions, plan.replication_factor, plan.configs) for plan in plans]
+        call = create_topics(wanted, timeout_ms=int(self._timeout * 1000), only_check=validate_only)
+
+        async def ask(survey: Survey) -> OrderResults:
+            pool, node = survey.pool, await survey.pool.controller()
+            await pool.connected(node, 0)  # until here nothing was sent, and all may be tried again
+            if not validate_only:
+                self._permit()
+            try:
+                answer = await pool.ask(node, call, survey.patience)
+            except BrokerTrouble as trouble:
+                if validate_only:
+                    raise
+                raise BrokerUnavailable(
+                    f"It is unknown whether topics were created: {trouble.reason}.",
+                    hint="Check that the brokers are healthy, then start the same run again.",
+                ) from trouble
+            if answer.results and all(code == Code.NOT_CONTROLLER for code, _ in answer.results.values()):
+                raise BrokerTrouble(f"{pool.name(node)} says {Code.NOT_CONTROLLER.name}")
+            return answer
+
+        told = self._ask(ask, "create topics").results
+        silent = int(Code.REQUEST_TIMED_OUT), "the broker gave no answer"
+        answers = [(plan, *told.get((TOPIC, plan.name), silent)) for plan in plans]
+        refused = [item for item in answers if item[1] != Code.NONE]
+        if not validate_only and len(refused) < len(answers):
             self.note_change()
         return refused
 
     def unconfigurable(self, names: Sequence[str]) -> list[str]:
         """The topics among these, whether they exist or not, whose configuration the user may not change. Nothing is
         changed."""
-        self._connect()
         found = []
         for part in in_parts(sorted(set(names)), _TOPICS_A_REQUEST):
-            entry = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
-            wanted = [ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry]) for name in part]
-            futures = self._client().incremental_alter_configs(
-                wanted, validate_only=True, request_timeout=self._timeout / _CONTROLLER_ATTEMPTS
-            )
-            for resource, future in futures.items():
-                _, problem = self._outcome(future)
-                if problem is not None and problem.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    found.append(resource.name)
+            wanted = [((TOPIC, name), {"retention.ms": "-1"}) for name in part]
+            told = self._alter(wanted, "check who may change configurations", only_check=True)
+            found += [name for (_, name), (code, _) in told.items() if code == Code.TOPIC_AUTHORIZATION_FAILED]
         return found
 
-    def _not_created(self, plan: NewTopicPlan, problem: KafkaException) -> LogkeepError:
-        error: KafkaError = problem.args[0]
-        match error.code():
-            case KafkaError.TOPIC_ALREADY_EXISTS:
+    def _not_created(self, plan: NewTopicPlan, code: int, reason: str) -> LogkeepError:
+        reason = reason.rstrip(".") or Code.name_of(code)
+        match code:
+            case Code.TOPIC_ALREADY_EXISTS:
                 return TopicExists(
                     f"Topic {plan.name!r} exists already.", hint="Rename it in the restore, delete it, or append to it."
                 )
-            case KafkaError.INVALID_REPLICATION_FACTOR:
-                return self._too_few_brokers(plan.name, plan.replication_factor, error, self.known_brokers())
-            case KafkaError.INVALID_CONFIG | KafkaError.POLICY_VIOLATION | KafkaError.TOPIC_EXCEPTION:
+            case Code.INVALID_REPLICATION_FACTOR:
+                return self._too_few_brokers(plan.name, plan.replication_factor, reason, self.known_brokers())
+            case Code.INVALID_CONFIG | Code.POLICY_VIOLATION | Code.INVALID_TOPIC_EXCEPTION:
                 settings = ", ".join(f"{name}={value}" for name, value in sorted(plan.configs.items())) or "none"
-                reason = str(error.str()).rstrip(".")
                 old = reason.startswith("Unknown topic config name: message.timestamp.")
                 return Refused(
                     f"Topic {plan.name!r} was refused: {reason}.",
                     hint="Restores need Kafka 3.6 or newer." if old else f"Its configuration was: {settings}.",
                 )
-            case KafkaError.INVALID_PARTITIONS:
-                return Refused(f"Topic {plan.name!r} cannot have {plan.partitions} partitions: {error.str()}.")
+            case Code.INVALID_PARTITIONS:
+                return Refused(f"Topic {plan.name!r} cannot have {plan.partitions} partitions: {reason}.")
             case _:
-                return self._error(problem, f"create topic {plan.name!r} (ACL CREATE)")
+                return self._error(code, f"create topic {plan.name!r} (ACL CREATE)", reason)
 
     def refusal(self, plan: NewTopicPlan) -> LogkeepError | None:
         """The error with which this topic would not be created, if brokers name one now. Nothing is created."""
@@ -297,7 +288,7 @@ class TopicAdmin(Admin):
         registered = self.registered()
         if registered is not None:
             return registered
-        found = {int(node.id) for node in self._cluster().nodes}
+        found = set(self._cluster().brokers)
         for topic in self.list_topics()[0]:
             found.update(*(part.replicas for part in topic.partitions))
         return frozenset(found)
@@ -308,27 +299,21 @@ class TopicAdmin(Admin):
 
         Controllers count brokers that have died, and not those that were shut down.
         """
-        self._connect()
         limits = self._connection.limits
         began = time.monotonic()
         known: frozenset[int] | None = None
         while True:
-            futures = self._client().create_topics(
-                [NewTopic(name, num_partitions=1, replication_factor=replicas)],
-                validate_only=True,
-                request_timeout=self._timeout,
-            )
-            _, problem = self._outcome(futures[name])
-            error: KafkaError | None = None if problem is None else problem.args[0]
-            if error is None or error.code() != KafkaError.INVALID_REPLICATION_FACTOR:
+            plan = NewTopicPlan(name, 1, replicas)
+            refused = self._ask_to_create([plan], validate_only=True)
+            if not refused or refused[0][1] != Code.INVALID_REPLICATION_FACTOR:
                 return  # what else there may be is told when it is created
             known = self.known_brokers() if known is None else known
             if len(known) < replicas or time.monotonic() - began > limits.outage:
-                raise self._too_few_brokers(name, replicas, error, known)
+                raise self._too_few_brokers(name, replicas, refused[0][2], known)
             time.sleep(limits.control_pause)
 
-    def _too_few_brokers(self, name: str, replicas: int, error: KafkaError, known: frozenset[int]) -> LogkeepError:
-        message = f"Topic {name!r} cannot have {replicas} replicas: {error.str()}"
+    def _too_few_brokers(self, name: str, replicas: int, reason: str, known: frozenset[int]) -> LogkeepError:
+        message = f"Topic {name!r} cannot have {replicas} replicas: {reason.rstrip('.')}."
         fewer = "If fewer replicas will do, set spec.topics.replicationFactor to fewer."
         if len(known) < replicas:
             return TargetUnsuitable(message, hint=f"Brokers of the cluster: {len(known)}. {fewer}")
@@ -363,33 +348,21 @@ class TopicAdmin(Admin):
 
         Raises TopicGone, Refused (a configuration is not accepted; none is changed then).
         """
-        entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in set.items()]
-        entries += [ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in delete]
-        if not entries:
+        values: dict[str, str | None] = {**set, **dict.fromkeys(delete)}
+        if not values:
             return
-        self._connect()
-        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
         what = f"change the configuration of topic {name!r} (ACL ALTER_CONFIGS)"
-        deadline = time.monotonic() + self._timeout
-        while True:
-            self._permit()
-            futures = self._client().incremental_alter_configs(
-                [resource], request_timeout=self._timeout / _CONTROLLER_ATTEMPTS
-            )
-            _, problem = self._outcome(futures[resource])
-            if problem is None:
-                self.note_change()
-                return
-            error: KafkaError = problem.args[0]
-            if error.code() not in UNREACHABLE or time.monotonic() > deadline:
-                break
-            self._begin_again()  # librdkafka keeps waiting for the controller that it knows, even if that has died
-        if error.code() in (KafkaError.INVALID_CONFIG, KafkaError.INVALID_REQUEST, KafkaError.POLICY_VIOLATION):
+        told = self._alter([((TOPIC, name), values)], what)
+        code, reason = told.get((TOPIC, name), (int(Code.REQUEST_TIMED_OUT), "the broker gave no answer"))
+        if code == Code.NONE:
+            self.note_change()
+            return
+        if code in (Code.INVALID_CONFIG, Code.INVALID_REQUEST, Code.POLICY_VIOLATION):
             raise Refused(
-                f"Cannot {what}: {error.str()}.",
-                hint="Tried to set " + ", ".join(f"{entry.name}={entry.value}" for entry in entries) + ".",
-            ) from problem
-        raise self._error(problem, what) from problem
+                f"Cannot {what}: {(reason or Code.name_of(code)).rstrip('.')}.",
+                hint="Tried to set " + ", ".join(f"{key}={value}" for key, value in values.items()) + ".",
+            )
+        raise self._error(code, what, reason)
 
     def delete_topic_ids(self, topics: Mapping[str, str]) -> None:
         """Delete the topics with these ids, by name, and wait until they are gone. Another topic that has the name of
@@ -414,7 +387,7 @@ class TopicAdmin(Admin):
 
 async def _delete(survey: Survey, *, names: Mapping[str, str], ids: Sequence[str]) -> None:
     """Delete topics by their ids. `names` has the name of each id, for messages."""
-    node = survey.pool.any_node()  # brokers hand the request to the controller
+    node = await survey.pool.controller()
     answer = await survey.pool.ask(node, delete_topics(ids, timeout_ms=_NO_WAIT_MS))
     for topic_id in ids:
         code = answer.codes.get(topic_id, Code.REQUEST_TIMED_OUT)
@@ -429,6 +402,24 @@ async def _delete(survey: Survey, *, names: Mapping[str, str], ids: Sequence[str
         )
 
 
+async def _describe_configs(survey: Survey, *, topics: Sequence[str]) -> DescribedConfigs:
+    """The configurations of topics, as a broker knows them that is asked again while it may get better."""
+    node = survey.pool.any_node()
+    answer = await survey.pool.ask(node, describe_configs((TOPIC, name) for name in topics), survey.patience / ATTEMPTS)
+    for (_, name), (code, reason) in answer.refused.items():
+        if code in UNREACHABLE and survey.time_left():
+            raise BrokerTrouble(f"{survey.pool.name(node)} says of topic {name!r} {Code.name_of(code)}: {reason}")
+    return answer
+
+
+async def _broker_entries(survey: Survey, *, node: int) -> Mapping[str, ConfigEntry]:
+    """The configuration of a broker, which it tells itself. Raises BrokerRefused if it does not."""
+    answer = await survey.pool.ask(node, describe_configs([(BROKER, str(node))]), survey.patience / ATTEMPTS)
+    for code, reason in answer.refused.values():
+        raise BrokerRefused(f"{survey.pool.name(node)} says {Code.name_of(code)}: {reason}.")
+    return next(iter(answer.entries.values()), {})
+
+
 def _topic_info(view: TopicView) -> TopicInfo:
     partitions = tuple(
         PartitionInfo(number, part.leader, part.replicas) for number, part in sorted(view.partitions.items())
@@ -440,8 +431,3 @@ def _topic_info(view: TopicView) -> TopicInfo:
 def _values(entries: Mapping[str, ConfigEntry], names: Iterable[str]) -> dict[str, str]:
     found = ((name, entries[name].value) for name in names if name in entries)
     return {name: value for name, value in found if value is not None}
-
-
-def is_own(entry: ConfigEntry) -> bool:
-    """Whether the value was set on the topic itself, and is no default of the brokers."""
-    return entry.source in _OWN

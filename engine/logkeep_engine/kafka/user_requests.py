@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 _RESOURCES = {2: "TOPIC", 3: "GROUP", 4: "CLUSTER", 5: "TRANSACTIONAL_ID", 6: "DELEGATION_TOKEN", 7: "USER"}
 _PATTERNS = {3: "LITERAL", 4: "PREFIXED"}
-_OPERATIONS = dict(
+OPERATIONS = dict(
     enumerate(
         (
             "ALL",
@@ -128,7 +128,7 @@ def describe_acls() -> Call[Described[Acl]]:
         where = _word(_RESOURCES, kind), name, _word(_PATTERNS, pattern)
         return read.array(
             lambda: Acl(
-                *where, read.string(), read.string(), _word(_OPERATIONS, read.int8()), _word(_PERMISSIONS, read.int8())
+                *where, read.string(), read.string(), _word(OPERATIONS, read.int8()), _word(_PERMISSIONS, read.int8())
             )
         )
 
@@ -148,7 +148,7 @@ def create_acls(acls: Sequence[Acl]) -> Call[Results]:
         + struct.pack(">b", _number(_PATTERNS, acl.pattern))
         + pack_string(acl.principal)
         + pack_string(acl.host)
-        + struct.pack(">bb", _number(_OPERATIONS, acl.operation), _number(_PERMISSIONS, acl.permission))
+        + struct.pack(">bb", _number(OPERATIONS, acl.operation), _number(_PERMISSIONS, acl.permission))
         for acl in acls
     )
 
@@ -229,7 +229,7 @@ def is_sendable(acl: Acl) -> bool:
     words = (
         (_RESOURCES, acl.resource),
         (_PATTERNS, acl.pattern),
-        (_OPERATIONS, acl.operation),
+        (OPERATIONS, acl.operation),
         (_PERMISSIONS, acl.permission),
     )
     numbers = re.compile("[0-9]{1,2}")

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Generic, TypeVar
 
-from confluent_kafka.admin import AclOperation
-
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable
 from logkeep_engine.kafka.admin import Admin
 from logkeep_engine.kafka.codes import RETRIABLE, Code
 from logkeep_engine.kafka.encoding import Call
+from logkeep_engine.kafka.queries import NOT_TOLD, ClusterView, describe_operations
 from logkeep_engine.kafka.retry import BrokerTrouble
 from logkeep_engine.kafka.survey import Survey, in_parts
 from logkeep_engine.kafka.user_requests import (
+    OPERATIONS,
     Acl,
     Described,
     Quota,
@@ -74,13 +74,12 @@ class UserAdmin(Admin):
 
     def cluster_operations(self) -> frozenset[str]:
         """The operations on the cluster that this user may do, such as ALTER: all, if nobody checks."""
-        found = self._retry(
-            lambda: self._client().describe_cluster(
-                include_authorized_operations=True, request_timeout=self._request_timeout()
-            ),
-            "describe the cluster",
-        )
-        return frozenset(AclOperation(item).name for item in found.authorized_operations or ())
+
+        async def ask(survey: Survey) -> ClusterView:
+            return await survey.pool.ask(survey.pool.any_node(), describe_operations())
+
+        told = self._ask(ask, "ask for the operations on the cluster").operations
+        return frozenset(name for number, name in OPERATIONS.items() if told != NOT_TOLD and told >> number & 1)
 
     def create_acls(self, acls: Sequence[Acl], at_once: int | None = None) -> list[SetRefused[Acl]]:
         """Add ACLs, `at_once` in a request; returns those that the cluster does not take. Safe to repeat. Raises
@@ -138,7 +137,7 @@ class UserAdmin(Admin):
 
         async def ask(survey: Survey) -> Results:
             nonlocal lost
-            node = survey.pool.any_node()
+            node = await survey.pool.controller()
             try:
                 results = await survey.pool.send(node, 0, call)
             except BrokerTrouble:

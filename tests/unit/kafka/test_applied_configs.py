@@ -1,11 +1,10 @@
 """Brokers answer from their own copy of the metadata: what was just set may not be in it yet."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 import pytest
-from confluent_kafka.admin import ConfigEntry, ConfigSource
 
+from logkeep_engine.kafka.configs import ConfigEntry
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.effective import applied_topic_configs
@@ -29,9 +28,8 @@ class Behind(ControlPlane):
                 yield name, {key: _entry(key, own) for key in {*BROKERS_OWN, *own}}
 
 
-def _entry(key: str, own: Mapping[str, str]) -> Any:
-    source = ConfigSource.DYNAMIC_TOPIC_CONFIG if key in own else ConfigSource.DEFAULT_CONFIG
-    return ConfigEntry(key, own.get(key, BROKERS_OWN.get(key)), source=source)
+def _entry(key: str, own: Mapping[str, str]) -> ConfigEntry:
+    return ConfigEntry(own.get(key, BROKERS_OWN.get(key)), own=key in own)
 
 
 @pytest.mark.parametrize("behind", [0, 1, 3])

@@ -1,49 +1,113 @@
-"""Configurations are asked for again, of another broker, if the first one has just died."""
+"""Configurations are asked for again, of another broker, if the first one hangs; orders go to the controller."""
 
+import asyncio
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import ConfigResource
 
+from logkeep_engine.errors import BrokerUnavailable, TopicGone
+from logkeep_engine.kafka.codes import Code
+from logkeep_engine.kafka.configs import CREATE, TOPIC, ConfigEntry, DescribedConfigs, OrderResults
 from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.effective import effective_topic_configs
+from logkeep_engine.kafka.encoding import Call
+from logkeep_engine.kafka.retry import BrokerTrouble
+from logkeep_engine.kafka.topics import NewTopicPlan
+
+SECONDS = 0.3
+ORDERS = (TOPIC, "orders")
 
 
-class Slow:
-    """Replaces a client of Kafka's, whose threads would outlive the test. Notes how long it would wait."""
+class Brokers:
+    """Stands for connections to brokers, which give the answers of a test in their order."""
 
-    def __init__(self, waits: list[float]) -> None:
-        self._waits = waits
-
-    def describe_configs(self, resources: list[ConfigResource], request_timeout: float) -> dict[ConfigResource, float]:
-        self._waits.append(request_timeout)
-        return dict.fromkeys(resources, request_timeout)
-
-
-class DeadAtFirst(ControlPlane):
-    """The first broker never answers; the second one knows of no configuration."""
-
-    def __init__(self) -> None:
+    def __init__(self, *answers: Any) -> None:
+        self.limits = Limits(control=SECONDS, control_pause=0.01)
         self.waits: list[float] = []
-        super().__init__(KafkaConnection(("127.0.0.1:1",), limits=Limits(control=0.3, control_pause=0.01)))
-        self._connected = True
+        self.connects = 0
+        self._answers = iter(answers)
 
-    def _new_admin(self) -> Any:
-        return Slow(self.waits)
+    def any_node(self) -> int:
+        return 1
 
-    def _connect(self) -> None:
-        pass
+    async def controller(self) -> int:
+        return 2
 
-    def _outcome(self, future: Any) -> tuple[Any, KafkaException | None]:
-        return ({}, None) if len(self.waits) > 1 else (None, KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+    def name(self, node: int) -> str:
+        return f"broker {node}"
+
+    async def connected(self, *_: int) -> None:
+        self.connects += 1
+        if self.connects == 1:
+            raise BrokerTrouble("broker 2 refuses connections")
+
+    async def ask(self, _: int, call: Call[Any], seconds: float) -> Any:
+        self.waits.append(seconds)
+        answer = next(self._answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def plane(monkeypatch: pytest.MonkeyPatch, brokers: Brokers) -> ControlPlane:
+    monkeypatch.setattr(ControlPlane, "_on_a_pool", lambda _, question, reach: asyncio.run(question(brokers)))
+    control = ControlPlane(KafkaConnection(("127.0.0.1:1",), limits=brokers.limits))
+    control._connected = True
+    return control
 
 
 @pytest.mark.parametrize("effective", [False, True])
-def test_a_broker_that_died_costs_a_part_of_the_time_only(effective: bool) -> None:
+def test_a_broker_that_hangs_costs_a_part_of_the_time_only(monkeypatch: pytest.MonkeyPatch, effective: bool) -> None:
     """Requests at the end of a restore must not wait for the dead broker until their whole time is over."""
-    control = DeadAtFirst()
+    brokers = Brokers(BrokerTrouble("it hangs"), DescribedConfigs(0, {ORDERS: {}}, {}))
+    control = plane(monkeypatch, brokers)
     found = effective_topic_configs(control, ["orders"]) if effective else control.topic_configs(["orders"])
     assert found == {"orders": {}}
-    assert control.waits == [pytest.approx(0.1), pytest.approx(0.1)]
+    assert brokers.waits == [pytest.approx(SECONDS / 3)] * 2
+
+
+def test_an_answer_that_may_get_better_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = DescribedConfigs(0, {}, {ORDERS: (int(Code.COORDINATOR_LOAD_IN_PROGRESS), "")})
+    whole = DescribedConfigs(0, {ORDERS: {"retention.ms": ConfigEntry("1", own=True)}}, {})
+    assert plane(monkeypatch, Brokers(busy, whole)).topic_configs(["orders"]) == {"orders": {"retention.ms": "1"}}
+
+
+def test_a_change_is_given_again_when_its_answer_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = OrderResults(0, {ORDERS: (int(Code.NONE), "")})
+    old = OrderResults(0, {ORDERS: (int(Code.NOT_CONTROLLER), "")})
+    brokers = Brokers(BrokerTrouble("the answer is lost"), old, done)
+    control = plane(monkeypatch, brokers)
+    control.alter_topic_configs("orders", {"retention.ms": "1"})
+    assert control.changed
+    assert len(brokers.waits) == 3
+    gone = OrderResults(0, {ORDERS: (int(Code.UNKNOWN_TOPIC_OR_PARTITION), "")})
+    with pytest.raises(TopicGone):
+        plane(monkeypatch, Brokers(gone)).alter_topic_configs("orders", {"retention.ms": "1"})
+
+
+def test_topics_are_not_created_twice_when_the_answer_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second order would be refused for the very topics of the first. A connection that cannot be opened has
+    carried none."""
+    brokers = Brokers(BrokerTrouble("the answer is lost"), AssertionError("asked twice"))
+    control = plane(monkeypatch, brokers)
+    with pytest.raises(BrokerUnavailable, match="It is unknown whether topics were created: the answer is lost"):
+        control.create_topics([NewTopicPlan("orders", 1, 1)])
+    assert (brokers.connects, len(brokers.waits)) == (2, 1)
+
+
+def test_what_is_only_checked_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = OrderResults(0, {ORDERS: (int(Code.POLICY_VIOLATION), "no.")})
+    brokers = Brokers(BrokerTrouble("the answer is lost"), refused)
+    control = plane(monkeypatch, brokers)
+    plan = NewTopicPlan("orders", 1, 1, {"retention.ms": "1"})
+    assert str(control.refusal(plan)) == "Topic 'orders' was refused: no. Its configuration was: retention.ms=1."
+    assert not control.changed
+    assert CREATE == 19
+
+
+def test_topics_that_the_answer_leaves_out_are_not_called_created(monkeypatch: pytest.MonkeyPatch) -> None:
+    control = plane(monkeypatch, Brokers(OrderResults(0, {})))
+    with pytest.raises(BrokerUnavailable, match="the broker gave no answer"):
+        control.create_topics([NewTopicPlan("orders", 1, 1)])
+    assert not control.changed

@@ -22,11 +22,14 @@ class Pool:
 
     made: list["Pool"]
 
-    def __init__(self, connection: KafkaConnection, limits: Any) -> None:
+    def __init__(self, connection: KafkaConnection, limits: Any, *, reach: float | None = None) -> None:
         self.connection = connection
         self.well = True
         self.open = False
         self.loop: asyncio.AbstractEventLoop | None = None
+
+    def is_of(self, connection: KafkaConnection) -> bool:
+        return connection == self.connection
 
     async def __aenter__(self) -> "Pool":
         self.open, self.loop = True, asyncio.get_running_loop()

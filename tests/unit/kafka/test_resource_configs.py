@@ -10,20 +10,23 @@ import pytest
 from logkeep_engine.kafka import resource_configs
 from logkeep_engine.kafka.buffers import AnswerFrame
 from logkeep_engine.kafka.codes import Code
+from logkeep_engine.kafka.configs import (
+    CLIENT_METRICS,
+    GROUP,
+    ConfigEntry,
+    DescribedConfigs,
+    ListedConfigs,
+    OrderResults,
+    Resource,
+    alter_configs,
+    create_topics,
+    describe_configs,
+    list_resources,
+)
 from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.encoding import Call, Reader, pack_array, pack_string, pack_uvarint
-from logkeep_engine.kafka.resource_configs import (
-    CLIENT_METRICS,
-    GROUP,
-    AlteredConfigs,
-    DescribedConfigs,
-    ListedConfigs,
-    ResourceConfig,
-    alter_resources,
-    describe_resources,
-    list_resources,
-)
+from logkeep_engine.kafka.resource_configs import ResourceConfig
 from logkeep_engine.kafka.users import Known, SetRefused
 
 RESET = ResourceConfig(GROUP, "queue", "share.auto.offset.reset", "earliest")
@@ -89,23 +92,36 @@ def test_values_that_were_set_on_the_resource_are_read_and_defaults_are_not() ->
             described(32, "secret", code=Code.GROUP_AUTHORIZATION_FAILED),
         ]
     )
-    call = describe_resources([(GROUP, "queue"), (CLIENT_METRICS, "slow"), (GROUP, "secret")])
-    hidden = {(GROUP, "secret"): Code.GROUP_AUTHORIZATION_FAILED}
-    assert decoded(call, answer) == DescribedConfigs(0, (RESET, METRICS), hidden)
+    call = describe_configs([(GROUP, "queue"), (CLIENT_METRICS, "slow"), (GROUP, "secret")])
+    hidden = {(GROUP, "secret"): (int(Code.GROUP_AUTHORIZATION_FAILED), "")}
+    entries = {
+        (GROUP, "queue"): {
+            RESET.key: ConfigEntry(RESET.value, own=True),
+            "share.session.timeout.ms": ConfigEntry("45000"),
+            "hidden": ConfigEntry(None, own=True),
+        },
+        (CLIENT_METRICS, "slow"): {METRICS.key: ConfigEntry(METRICS.value, own=True)},
+    }
+    assert decoded(call, answer) == DescribedConfigs(0, entries, hidden)
     every_key = struct.pack(">i", -1)
     rows = [number(32, 1) + pack_string("queue") + every_key]
-    assert sent(describe_resources([(GROUP, "queue")])) == pack_array(rows) + b"\x00"
+    assert sent(describe_configs([(GROUP, "queue")])) == pack_array(rows) + b"\x00"
 
 
 @pytest.mark.parametrize("only_check", [False, True])
 def test_values_are_set_by_resource(only_check: bool) -> None:
-    call = alter_resources([LOCK, METRICS, RESET], only_check=only_check)
+    wanted: list[tuple[Resource, dict[str, str | None]]] = [
+        ((CLIENT_METRICS, "slow"), {METRICS.key: METRICS.value}),
+        ((GROUP, "queue"), {RESET.key: RESET.value, LOCK.key: None}),
+    ]
+    call = alter_configs(wanted, only_check=only_check)
     of_metrics = pack_array([pack_string(METRICS.key) + b"\x00" + pack_string(METRICS.value)])
-    of_group = pack_array([pack_string(item.key) + b"\x00" + pack_string(item.value) for item in (RESET, LOCK)])
+    taken_back = pack_string(LOCK.key) + b"\x01" + pack_string(None)
+    of_group = pack_array([pack_string(RESET.key) + b"\x00" + pack_string(RESET.value), taken_back])
     rows = [number(16, 1) + pack_string("slow") + of_metrics, number(32, 1) + pack_string("queue") + of_group]
     assert sent(call) == pack_array(rows) + bytes([only_check])
     answer = number(0, 4) + pack_array([number(40, 2) + pack_string("no") + number(32, 1) + pack_string("queue")])
-    assert decoded(call, answer) == AlteredConfigs(0, {(GROUP, "queue"): (Code.INVALID_CONFIG, "no")})
+    assert decoded(call, answer) == OrderResults(0, {(GROUP, "queue"): (Code.INVALID_CONFIG, "no")})
 
 
 class Brokers:
@@ -117,6 +133,9 @@ class Brokers:
         self._answer, self._version = answer, version
 
     def any_node(self) -> int:
+        return 1
+
+    async def controller(self) -> int:
         return 1
 
     def name(self, _: int) -> str:
@@ -133,9 +152,14 @@ class Brokers:
 
 
 def control(monkeypatch: pytest.MonkeyPatch, brokers: Brokers) -> ControlPlane:
-    monkeypatch.setattr(ControlPlane, "_connect", lambda _: None)
-    monkeypatch.setattr(ControlPlane, "_on_a_pool", lambda _, question: asyncio.run(question(brokers)))
-    return ControlPlane(KafkaConnection(("127.0.0.1:1",)), timeout=5.0)
+    monkeypatch.setattr(ControlPlane, "_on_a_pool", lambda _, question, reach: asyncio.run(question(brokers)))
+    plane = ControlPlane(KafkaConnection(("127.0.0.1:1",)), timeout=5.0)
+    plane._connected = True
+    return plane
+
+
+def own(*configs: ResourceConfig) -> dict[Resource, dict[str, ConfigEntry]]:
+    return {(item.resource, item.name): {item.key: ConfigEntry(item.value, own=True)} for item in configs}
 
 
 def test_what_may_not_be_read_is_named_and_the_rest_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,8 +168,8 @@ def test_what_may_not_be_read_is_named_and_the_rest_is_read(monkeypatch: pytest.
     def answer(call: Call[Any]) -> object:
         if call.api_key == 74:
             return ListedConfigs(0, Code.NONE, (("TOPIC", "t"), *((GROUP, name) for name in names)))
-        codes = dict.fromkeys(((GROUP, name) for name in names), int(Code.GROUP_AUTHORIZATION_FAILED))
-        return DescribedConfigs(0, (RESET,), codes)
+        codes = dict.fromkeys(((GROUP, name) for name in names), (int(Code.GROUP_AUTHORIZATION_FAILED), ""))
+        return DescribedConfigs(0, own(RESET), codes)
 
     known = control(monkeypatch, Brokers(answer)).resource_configs()
     assert known.items == (RESET,)
@@ -173,7 +197,7 @@ def test_brokers_before_4_1_are_asked_for_the_groups_that_exist(monkeypatch: pyt
     def answer(call: Call[Any]) -> object:
         if call.api_key == 74:
             return ListedConfigs(0, Code.NONE, ((CLIENT_METRICS, "slow"),))
-        return DescribedConfigs(0, (METRICS,), {(GROUP, "queue"): code})
+        return DescribedConfigs(0, own(METRICS), {(GROUP, "queue"): (int(code), "")})
 
     monkeypatch.setattr(resource_configs, "listed_groups", listed)
     known = control(monkeypatch, Brokers(answer, version=0)).resource_configs()
@@ -184,10 +208,10 @@ def test_brokers_before_4_1_are_asked_for_the_groups_that_exist(monkeypatch: pyt
 def test_a_value_that_the_cluster_does_not_take_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bytes] = []
 
-    def answer(call: Call[Any]) -> AlteredConfigs:
+    def answer(call: Call[Any]) -> OrderResults:
         asked.append(sent(call))
         bad = LOCK.key.encode() in sent(call)
-        return AlteredConfigs(
+        return OrderResults(
             0, {(GROUP, "queue"): (Code.INVALID_CONFIG if bad else Code.NONE, "too long" if bad else "")}
         )
 
@@ -198,9 +222,19 @@ def test_a_value_that_the_cluster_does_not_take_does_not_hold_up_the_others(monk
 
 
 def test_only_to_check_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    plane = control(monkeypatch, Brokers(lambda _: AlteredConfigs(0, {(GROUP, "queue"): (Code.NONE, "")})))
+    plane = control(monkeypatch, Brokers(lambda _: OrderResults(0, {(GROUP, "queue"): (Code.NONE, "")})))
     assert plane.set_resource_configs([RESET], only_check=True) == []
     assert not plane.changed
-    unanswered = control(monkeypatch, Brokers(lambda _: AlteredConfigs(0, {})))
+    unanswered = control(monkeypatch, Brokers(lambda _: OrderResults(0, {})))
     (refused,) = unanswered.set_resource_configs([RESET])
     assert "the broker gave no answer" in refused.reason
+
+
+def test_topics_are_created_with_their_configuration() -> None:
+    call = create_topics([("orders", 3, -1, {"retention.ms": "-1"})], timeout_ms=30_000, only_check=True)
+    configs = pack_array([pack_string("retention.ms") + pack_string("-1")])
+    row = pack_string("orders") + number(3, 4) + number(-1, 2) + pack_array([]) + configs
+    assert sent(call) == pack_array([row]) + number(30_000, 4) + b"\x01"
+    answer = number(0, 4) + pack_array([pack_string("orders") + number(38, 2) + pack_string("only 1")])
+    found = OrderResults(0, {("TOPIC", "orders"): (Code.INVALID_REPLICATION_FACTOR, "only 1")})
+    assert decoded(call, answer) == found

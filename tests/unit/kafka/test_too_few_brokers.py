@@ -5,21 +5,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import NewTopic
 
 from logkeep_engine.errors import BrokerUnavailable, LogkeepError, TargetUnsuitable
+from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.kafka.topics import PartitionInfo, TopicInfo
-
-
-class Unasked:
-    """Replaces a client of Kafka's, whose threads would outlive the test."""
-
-    def create_topics(self, new: list[NewTopic], **options: object) -> dict[str, None]:
-        assert options["validate_only"] is True
-        return dict.fromkeys(topic.topic for topic in new)
+from logkeep_engine.kafka.topics import NewTopicPlan, PartitionInfo, TopicInfo
 
 
 class ShortOfBrokers(ControlPlane):
@@ -30,7 +21,6 @@ class ShortOfBrokers(ControlPlane):
         self, known: frozenset[int] | None, refusals: int = 1_000_000, replicas: tuple[int, ...] = (1, 2)
     ) -> None:
         super().__init__(KafkaConnection(("127.0.0.1:1",), limits=Limits(outage=0.2, control=0.1, control_pause=0.01)))
-        self._admin = Unasked()  # type: ignore[assignment]
         self._known = known
         self._replicas = replicas
         self.left = refusals
@@ -39,20 +29,18 @@ class ShortOfBrokers(ControlPlane):
         return self._known
 
     def _cluster(self) -> Any:
-        return SimpleNamespace(nodes=[SimpleNamespace(id="1"), SimpleNamespace(id=2)])
+        return SimpleNamespace(brokers={1: ("one", 9092), 2: ("two", 9092)})
 
     def list_topics(self, names: Sequence[str] | None = None) -> tuple[list[TopicInfo], dict[str, str]]:
         partitions = (PartitionInfo(0, 1, self._replicas), PartitionInfo(1, 1, (1,)))
         return [TopicInfo("orders", "id", partitions, len(self._replicas), internal=False)], {}
 
-    def _connect(self) -> None:
-        pass
-
-    def _outcome(self, future: Any) -> tuple[Any, KafkaException | None]:
+    def _ask_to_create(
+        self, plans: Sequence[NewTopicPlan], *, validate_only: bool = False
+    ) -> list[tuple[NewTopicPlan, int, str]]:
+        assert validate_only
         self.left -= 1
-        if self.left < 0:
-            return None, None
-        return None, KafkaException(KafkaError(KafkaError.INVALID_REPLICATION_FACTOR, "only 2 brokers"))
+        return [] if self.left < 0 else [(plans[0], Code.INVALID_REPLICATION_FACTOR, "only 2 brokers")]
 
 
 @pytest.mark.parametrize(

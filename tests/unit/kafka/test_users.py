@@ -26,6 +26,9 @@ class Refuses:
     def any_node(self) -> int:
         return 1
 
+    async def controller(self) -> int:
+        return 1
+
     def name(self, _: int) -> str:
         return "broker 1"
 
@@ -40,9 +43,11 @@ class Refuses:
 def test_acls_that_may_have_taken_the_right_to_repeat_them_are_not_called_refused(
     monkeypatch: pytest.MonkeyPatch, lost: int, error: type[Exception]
 ) -> None:
-    monkeypatch.setattr(ControlPlane, "_connect", lambda _: None)
-    monkeypatch.setattr(ControlPlane, "_on_a_pool", lambda _, question: asyncio.run(question(Refuses(lost))))
-    with ControlPlane(KafkaConnection(("127.0.0.1:1",)), timeout=30.0) as control, pytest.raises(error):
+    brokers = Refuses(lost)
+    monkeypatch.setattr(ControlPlane, "_on_a_pool", lambda _, question, reach: asyncio.run(question(brokers)))
+    control = ControlPlane(KafkaConnection(("127.0.0.1:1",)), timeout=30.0)
+    control._connected = True
+    with pytest.raises(error):
         control.create_acls([OF_CLUSTER])
 
 

@@ -7,8 +7,9 @@ import pytest
 
 from logkeep_engine.archive.catalog.cluster_state import ClusterState
 from logkeep_engine.errors import BrokerRefused
+from logkeep_engine.kafka.configs import CLIENT_METRICS, GROUP
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.kafka.resource_configs import CLIENT_METRICS, GROUP, ResourceConfig
+from logkeep_engine.kafka.resource_configs import ResourceConfig
 from logkeep_engine.kafka.users import Known, SetRefused
 from logkeep_engine.restore.positions.resource_configs import (
     BroughtConfigs,

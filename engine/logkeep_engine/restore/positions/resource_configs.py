@@ -17,8 +17,9 @@ from logkeep_engine.contract.pattern_lists import told_unmatched
 from logkeep_engine.contract.patterns import NamePatterns
 from logkeep_engine.contract.restored_topics import told_unused
 from logkeep_engine.errors import ArchiveDamaged, BrokerRefused
+from logkeep_engine.kafka.configs import CLIENT_METRICS, GROUP
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.kafka.resource_configs import CLIENT_METRICS, GROUP, ResourceConfig
+from logkeep_engine.kafka.resource_configs import ResourceConfig
 from logkeep_engine.kafka.users import SetRefused
 from logkeep_engine.restore.model.compared_items import first_of, told_refused
 from logkeep_engine.restore.model.context import RestoreContext
