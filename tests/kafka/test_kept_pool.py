@@ -58,7 +58,7 @@ def test_the_questions_of_a_plan_open_two_connections(kafka: KafkaBroker, topic:
         control.epoch_ends({(topic, 0): None})
         control.topic_ids([topic])
         assert len(opened) == PLAN_CONNECTIONS
-        assert all(wire.connected() for wire in opened)
+        assert opened[-1].connected()  # the bootstrap address has not said of which cluster it is
     assert all(wire.closed.done() for wire in opened)
 
 

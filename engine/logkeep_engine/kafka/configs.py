@@ -31,7 +31,7 @@ _ENTRY = struct.Struct(">bbb")
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """What a broker says of a key. `value` is None for a secret. `own`: it was set on the resource itself.
+    """A key as a broker has it. `value` is None for a secret. `own`: it was set on the resource itself.
     `of_brokers`: somebody has set it for the brokers."""
 
     value: str | None

@@ -93,13 +93,13 @@ class KafkaConnection:
         return config | {key: value for key, value in optional.items() if value is not None}
 
     def login(self) -> Login | None:
-        """Who logs in on connections, and how; None where the spec wants no login."""
+        """Return who logs in on connections, and how; None where the spec asks for no login."""
         if self.mechanism is None:
             return None
         return Login(self.mechanism, self.username or "", self.password or "")
 
     def tls(self) -> ssl.SSLContext | None:
-        """What TLS connections need; None without TLS. Raises CredentialsMissing if a certificate file cannot be
+        """Return what TLS connections need; None without TLS. Raises CredentialsMissing if a certificate file cannot be
         used."""
         return self._ssl_context() if self.uses_tls else None
 

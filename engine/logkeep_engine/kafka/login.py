@@ -1,4 +1,4 @@
-"""What comes first on a connection to a broker: which requests it takes, and the login.
+"""The beginning of a connection to a broker: which requests it takes, and the login.
 
 PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677), in Kafka's SaslHandshake and SaslAuthenticate (KIP-152). Kafka takes
 the bytes of user and password as they are: it does not normalize them.
@@ -39,7 +39,7 @@ class LoginNotTaken(Exception):
 
 
 class WrongBroker(Exception):
-    """What answers does not know the user's password: it is not the broker."""
+    """The server does not know the user's password: it is not the broker."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What each question reads anew of this machine."""
+"""Each question reads the certificate files again."""
 
 from pathlib import Path
 
