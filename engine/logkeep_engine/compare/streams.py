@@ -20,8 +20,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
-from logkeep_engine.compare.aligning import AHEAD, Alignment, ListedRecords, align, by_offset
-from logkeep_engine.compare.difference import A_AND_B, Difference, DifferenceKind, joined
+from logkeep_engine.compare.aligning import (
+    A_AND_B,
+    AHEAD,
+    Alignment,
+    Difference,
+    DifferenceKind,
+    ListedRecords,
+    align,
+    by_offset,
+    joined,
+)
 from logkeep_engine.log.batch import MAX_OFFSET
 from logkeep_engine.log.consumed import LogRecord, differing_fields
 from logkeep_engine.log.rows import Rows, as_rows

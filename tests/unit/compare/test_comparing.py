@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logkeep_engine.archive.maintenance.record_digests import StretchDigest
-from logkeep_engine.compare.aligning import AHEAD, Alignment, ListedRecords, align
-from logkeep_engine.compare.difference import Difference, DifferenceKind
+from logkeep_engine.compare.aligning import AHEAD, Alignment, Difference, DifferenceKind, ListedRecords, align
 from logkeep_engine.compare.stretches import StretchComparison
 from logkeep_engine.log.batch import headers_of, walk
 from logkeep_engine.log.compression import Codec

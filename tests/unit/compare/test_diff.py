@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
-from logkeep_engine.compare.difference import DifferenceKind
+from logkeep_engine.compare.aligning import DifferenceKind
 from logkeep_engine.compare.streams import Rules, StreamComparison
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.log.rows import Rows, as_rows

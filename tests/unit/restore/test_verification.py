@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from logkeep_engine.archive.maintenance.record_digests import RecordTimes
-from logkeep_engine.compare.difference import Difference, DifferenceKind
+from logkeep_engine.compare.aligning import Difference, DifferenceKind
 from logkeep_engine.restore.verification.document import IdlePartition, VerificationReport, facts_of
 from logkeep_engine.restore.verification.page import MAX_ROWS, page_of
 from logkeep_engine.restore.verification.task import Verdict, VerifiedPartition, shortened

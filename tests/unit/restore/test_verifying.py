@@ -36,11 +36,11 @@ from logkeep_engine.log.rows import RecordDigest, Rows, as_rows
 from logkeep_engine.restore.model.plan import PartitionPlan
 from logkeep_engine.restore.streams.clip import Clip
 from logkeep_engine.restore.streams.straddling import Straddling
+from logkeep_engine.restore.verification import sources
 from logkeep_engine.restore.verification import task as verification
-from logkeep_engine.restore.verification import wanted
 from logkeep_engine.restore.verification.idle import idle_partitions
+from logkeep_engine.restore.verification.sources import RestoredRecords
 from logkeep_engine.restore.verification.task import Verdict, VerifiedPartition, VerifyTask, _Verification
-from logkeep_engine.restore.verification.wanted import RestoredRecords
 from logkeep_engine.storage import open_uri
 from logkeep_engine.tasks import TaskProgress
 from tests.runners import Context
@@ -346,7 +346,7 @@ class Segments:
 def test_nothing_is_read_behind_the_offsets_that_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = SimpleNamespace(base_offset=0, next_offset=1000, layout=Layout.RECORDS)
     task = SimpleNamespace(segments=(entry,), clip=None, storage=None, topic="orders", damaged=())
-    monkeypatch.setattr(wanted, "open_partition", lambda *_, **__: Segments())
+    monkeypatch.setattr(sources, "open_partition", lambda *_, **__: Segments())
     rows = list(RestoredRecords(cast(Any, task)).read(4, 10))
     assert [one.offset for part in rows for one in part] == list(range(4, 10))
 

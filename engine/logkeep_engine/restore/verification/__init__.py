@@ -1,5 +1,6 @@
 """The verification of a restore: the target is read back and compared with the digests of the archive's records.
 
-`step` is the driver's part, `expected` gets the archive's digests, `task` reads a partition back. `comparing` compares
-it by stretches, `aligning` finds the records that differ. `document` and `page` are what is told of it.
+`step` is the driver's part, `expected` gets the digests of what the restore brings, `task` reads a partition back.
+`sources` knows which records count on both sides. What compares them is `logkeep_engine.compare`. `document` and `page`
+are the report.
 """

@@ -24,7 +24,7 @@ from logkeep_engine.log.transactions import Span, Spans
 from logkeep_engine.restore.model.context import RestoreContext
 from logkeep_engine.restore.sending.restore_task import RestoreTask
 from logkeep_engine.restore.streams.archived import ArchivedPartition
-from logkeep_engine.restore.verification.wanted import RestoredRecords
+from logkeep_engine.restore.verification.sources import RestoredRecords
 from logkeep_engine.tasks import TaskContext, in_groups
 
 _READ_BYTES = 256 << 20  # archived bytes that one task reads

@@ -11,7 +11,7 @@ from logkeep_engine.kafka.queries import Where
 from logkeep_engine.limits import Throttle
 from logkeep_engine.restore.model.context import Planned, RestoreContext
 from logkeep_engine.restore.verification.document import IdlePartition
-from logkeep_engine.restore.verification.target import TargetReader
+from logkeep_engine.restore.verification.sources import TargetReader
 from logkeep_engine.restore.verification.task import Verdict
 
 _MOST_UNSEEN = 100

@@ -11,8 +11,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from logkeep_engine.archive.maintenance.record_digests import STRETCH_RECORDS, RecordTimes, unpacked_stretches
-from logkeep_engine.compare.aligning import AHEAD, Alignment, ListedRecords, align
-from logkeep_engine.compare.difference import Difference, DifferenceKind, joined
+from logkeep_engine.compare.aligning import AHEAD, Alignment, Difference, DifferenceKind, ListedRecords, align, joined
 from logkeep_engine.compare.stretches import StretchComparison
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch, OffsetOutOfRange
@@ -21,8 +20,7 @@ from logkeep_engine.log.batch import MAX_OFFSET
 from logkeep_engine.log.consumed import differing_fields
 from logkeep_engine.log.rows import RecordDigest
 from logkeep_engine.restore.sending.restore_task import RestoreTask
-from logkeep_engine.restore.verification.target import TargetReader
-from logkeep_engine.restore.verification.wanted import RestoredRecords
+from logkeep_engine.restore.verification.sources import RestoredRecords, TargetReader
 from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskProgress
 
 T = TypeVar("T")
