@@ -19,10 +19,10 @@ from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.limits import Throttle
 from logkeep_engine.restore.model.offset_map import OffsetMapBuilder, OutletSummary
 from logkeep_engine.restore.model.plan import PartitionPlan
-from logkeep_engine.restore.sending.padding import LogEnd, Padding
+from logkeep_engine.restore.sending.padding import Padding
 from logkeep_engine.restore.sending.restore_task import RestoreTask
 from logkeep_engine.restore.sending.window import Window
-from logkeep_engine.restore.sending.written import Mark, PositionLost, WrittenRecords, is_there
+from logkeep_engine.restore.sending.written import LogEnd, Mark, PositionLost, WrittenRecords, is_there
 from logkeep_engine.restore.streams.filter import Outgoing
 
 Progress = Callable[[int, int, int], None]

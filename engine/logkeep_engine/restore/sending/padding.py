@@ -23,7 +23,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from logkeep_engine.errors import ArchiveDamaged, OffsetOutOfRange, TargetChanged
 from logkeep_engine.kafka.client import RawClient
@@ -35,6 +35,7 @@ from logkeep_engine.log.batch import walk
 from logkeep_engine.log.padding import MOST_RECORDS
 from logkeep_engine.restore.sending.window import Window
 from logkeep_engine.restore.sending.written import (
+    LogEnd,
     Mark,
     PositionLost,
     TargetPartition,
@@ -51,18 +52,6 @@ _BATCHES = 16
 _TRIES = 20  # of transactions, one after another, that do not move the end of the log
 _PAUSE = 1.0  # an attempt that was fenced lets the other one continue
 _DELETE_AND_BEGIN = "Delete the topic, and begin a new restore under another run id."
-
-
-@dataclass(slots=True)
-class LogEnd:
-    """Where a target's log is known to end, as far as the run has written it, and the mark of that."""
-
-    end: int
-    mark: Mark | None
-
-    def reach(self, end: int, epoch: int) -> None:
-        """Note that it ends there now."""
-        self.end, self.mark = end, Mark(epoch, end)
 
 
 def transactions_of(target: TargetPartition, client: RawClient) -> PaddingTransactions:

@@ -84,6 +84,18 @@ async def is_there(client: RawClient, target: TargetPartition, mark: Mark, *, at
     return mark.is_in(await client.epoch_end(target.topic, target.partition, mark.epoch, at_least=at_least))
 
 
+@dataclass(slots=True)
+class LogEnd:
+    """Where a target's log is known to end, as far as the run has written it, and the mark of that."""
+
+    end: int
+    mark: Mark | None
+
+    def reach(self, end: int, epoch: int) -> None:
+        """Note that it ends there now."""
+        self.end, self.mark = end, Mark(epoch, end)
+
+
 class WrittenRows:
     """The places of a run's records: rows of (index of the first record, target offset, count), in order. Neighbours
     that follow one another are one row. Memory is bounded: other producers may write between any two batches, and then

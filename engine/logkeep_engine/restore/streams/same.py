@@ -2,7 +2,7 @@
 
 A broker numbers records as they come, so a record has its source offset when the log ends there before it is sent.
 Offsets that hold no record of the restore (markers, what was aborted, compacted, lost or removed) are filled before it
-is sent, see `same_attempt`. So batches must not reach over a gap.
+is sent, see `sending.padding`. So batches must not reach over a gap.
 """
 
 from __future__ import annotations
