@@ -110,7 +110,7 @@ class RunStatus(StatusPart):
     """When the driver last wrote, or was first seen to run, by the API server's clock."""
     outcome: StatusOutcome | None = None
     """How the run ended; absent while it goes on."""
-    exit_code: Count | None = None
+    exit_code: Whole | None = None
     """The exit code of the driver, as that of the command line; absent if it has not reported its end."""
     message: str | None = None
     """The last event."""

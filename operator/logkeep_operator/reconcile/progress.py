@@ -54,7 +54,8 @@ def progress_status(progress: Progress) -> ProgressStatus:
         point=None if progress.point is None else cut(progress.point),
         moving=progress.moving[:MAX_MOVING],
         lagging=tuple(
-            Lagging(topic=p.topic, partition=p.partition, done=p.at - p.start, total=p.end - p.start) for p in behind
+            Lagging(topic=p.topic, partition=p.partition, done=max(0, p.at - p.start), total=max(0, p.end - p.start))
+            for p in behind
         ),
     )
 

@@ -181,6 +181,17 @@ def test_a_result_that_cannot_be_read_leaves_the_end_to_the_job(changes: dict[st
     assert "cannot be read" in world.message()
 
 
+@pytest.mark.parametrize("offsets", [{"start": 9, "end": 20, "at": 5}, {"start": 9, "end": 6, "at": 5}])
+def test_a_partition_that_cannot_be_where_it_is_stops_nothing(offsets: dict[str, int]) -> None:
+    world = started()
+    written(world, progress=progress_of(world, partitionsShown=[partition(**offsets)]))
+    world.settle()
+    assert world.condition("Ready") == ("False", "Running")
+    assert world.status.progress is not None
+    (lagging,) = world.status.progress.lagging
+    assert (lagging.done, lagging.total) == (0, max(0, offsets["end"] - offsets["start"]))
+
+
 def test_a_result_with_held_topics_is_read_as_it_is() -> None:
     world = started()
     found = held(released=1, releasedTime=timestamp(world.now), notReleasedList=["orders: NotHeld"])
