@@ -182,7 +182,7 @@ class KubernetesCluster:
             if not bound.take(kept):
                 raise AnswerTooLong(
                     f"{key}: the {kind}s with its labels take more than {MAX_CHILDREN_BYTES >> 20} MiB, so they are "
-                    f"not read. Find out who has made them: kubectl -n {key.namespace} get {kind.lower()} -l {selector}"
+                    f"not read. Find out who created them: kubectl -n {key.namespace} get {kind.lower()} -l {selector}"
                 )
             found.append(kept)
         return found

@@ -322,8 +322,8 @@ class Controller:
         wrong = difference(wanted, found)
         if wrong is not None:
             raise NameTaken(
-                f"{kind} {metadata['name']} is there already and is not the one that this run needs: {wrong}. Nothing "
-                f"is started. Find out who has made it, and delete it: kubectl -n {metadata['namespace']} delete "
+                f"{kind} {metadata['name']} exists already but is not the one that this run needs: {wrong}. Nothing "
+                f"is started. Find out who created it, and delete it: kubectl -n {metadata['namespace']} delete "
                 f"{kind.lower()} {metadata['name']}"
             )
 
@@ -348,9 +348,9 @@ class Controller:
             found = self._cluster.find("RoleBinding", metadata["namespace"], metadata["name"])
             if found is not None and not is_earlier_binding(found):
                 raise NameTaken(
-                    f"RoleBinding {metadata['name']} is there already and binds another role than "
+                    f"RoleBinding {metadata['name']} exists already and binds another role than "
                     f"{body['roleRef']['name']}, so drivers would have other rights: {error} Nothing is started. Find "
-                    f"out who has made it, and delete it: kubectl -n {metadata['namespace']} delete rolebinding "
+                    f"out who created it, and delete it: kubectl -n {metadata['namespace']} delete rolebinding "
                     f"{metadata['name']}",
                     error.status,
                 ) from error
@@ -362,13 +362,13 @@ class Controller:
         if found is not None:
             role = found["roleRef"]
             log.warning(
-                "%s: RoleBinding %s binds %s %s, of another installation: it is made again for %s %s",
+                "%s: RoleBinding %s binds %s %s, of another installation: it is created again for %s %s",
                 metadata["namespace"], metadata["name"], role["kind"], role["name"],
                 body["roleRef"]["kind"], body["roleRef"]["name"],
             )  # fmt: skip
             self._cluster.delete("RoleBinding", metadata["namespace"], metadata["name"], found["metadata"]["uid"])
         if not self._cluster.create(body):
-            raise Conflict(f"RoleBinding {metadata['name']} was made again by somebody else")
+            raise Conflict(f"RoleBinding {metadata['name']} was created again by another client")
 
     def _renew_access(self, resource: Resource) -> None:
         """Let a driver that is running have its rights from this installation, if it had them from another one. The

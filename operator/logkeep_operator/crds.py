@@ -83,8 +83,8 @@ def problem_of(served: Mapping[str, Fields]) -> str:
     if not told:
         return ""
     return (
-        f"The CRDs in this cluster are older than this operator: {'; '.join(told)}. The API server would drop these "
-        f"fields without a word, so nothing is started, changed or deleted. Apply the CRDs of this version: {HOW}"
+        f"The CRDs in this cluster are older than this operator: {'; '.join(told)}. The API server would silently "
+        f"drop these fields, so nothing is started, changed or deleted. Apply the CRDs of this version: {HOW}"
     )
 
 

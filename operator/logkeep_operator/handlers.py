@@ -190,7 +190,7 @@ class Operator:
         """Raises OperatorError when the work does not continue: the pod must be restarted. A replica that waits for the
         Lease is well as long as it looks after it."""
         if self.election is not None and not self.election.alive:
-            raise OperatorError("the Lease is not looked after any more")
+            raise OperatorError("the Lease is no longer maintained")
         for task in self.tasks:
             if task.done():
                 raise OperatorError(f"a task of the operator has ended: {task}")

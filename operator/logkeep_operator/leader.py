@@ -65,7 +65,7 @@ class Fence:
         """A write is sent and answered in here. Raises NotLeading."""
         with self._changed:
             if not self.open:
-                raise NotLeading("This replica does not hold the Lease any more: nothing is written.")
+                raise NotLeading("This replica no longer holds the Lease: nothing is written.")
             self._writes += 1
         try:
             yield
@@ -124,9 +124,9 @@ class LeaderElection:
             return
         try:
             self._write(self._claim.released(self._held, self._cluster.now()), self._held)
-            log.info("the Lease %s is given back", self._times.name)
+            log.info("the Lease %s is released", self._times.name)
         except ApiError as error:
-            log.warning("the Lease %s could not be given back and runs out: %s", self._times.name, error)
+            log.warning("the Lease %s could not be released and expires: %s", self._times.name, error)
 
     def _run(self) -> None:
         while not self._ending.is_set():
@@ -177,9 +177,7 @@ class LeaderElection:
         except (Conflict, NotFound):
             found = self._read()  # perhaps the last renewal arrived and its answer did not
         if found is None or found.holder != held.holder:
-            raise LeaseExpired(
-                f"{found.holder} has taken it" if found is not None and found.holder else "it has no holder"
-            )
+            raise LeaseExpired(f"{found.holder} holds it" if found is not None and found.holder else "it has no holder")
         return self._write(self._claim.renewed(found, self._cluster.now()), found)
 
     def _read(self) -> Lease | None:

@@ -29,7 +29,10 @@ class Metrics:
         )
         self._recoverable = self._of_resource(
             "logkeep_last_recoverable_timestamp_seconds",
-            "status.recovery.lastTime: until then all but topics that are behind can be restored; 0 if unknown.",
+            (
+                "status.recovery.lastTime: everything until then can be restored, except in topics that are behind; "
+                "0 if unknown."
+            ),
         )
         self._deadline = self._of_resource(
             "logkeep_retention_deadline_timestamp_seconds",

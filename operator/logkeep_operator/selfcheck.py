@@ -77,7 +77,7 @@ def main() -> int:
     for problem in problems:
         say(f"logkeep: {problem}")
     if not problems:
-        print_line("logkeep: the CRDs have all fields and all rights are there")
+        print_line("logkeep: the CRDs have all fields, and no right is missing")
     return 1 if problems else 0
 
 

@@ -210,7 +210,7 @@ def test_a_replica_that_ends_gives_the_lease_back_and_one_that_waits_is_well(
         # A replica that has the Lease looks for the CRDs before it acts, and the probe's answer may be ten seconds old.
         wait_for(f"{name} to say that it {says}", lambda name=name, says=says: probed(name) == says)  # type: ignore[misc]
     assert one.terminate() == 0
-    assert "is given back" in one.log.read_text()
+    assert "is released" in one.log.read_text()
     wait_for_holder(api, "two")
     wait_for("two to say that it acts", lambda: leads("two", "1.0"))
     begin(namespace, "nightly")

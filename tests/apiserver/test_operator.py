@@ -310,7 +310,7 @@ def test_the_charts_cluster_wide_permissions_are_what_the_operator_needs(
     apply_permissions(api)
     assert selfcheck(operator_kubeconfig, "") == (
         0,
-        "logkeep: the CRDs have all fields and all rights are there\n",
+        "logkeep: the CRDs have all fields, and no right is missing\n",
     )
 
 

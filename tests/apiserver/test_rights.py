@@ -200,4 +200,4 @@ def test_a_binding_of_another_installation_is_made_again_and_the_run_begins(
     made = namespace.get("rolebinding", "logkeep-driver")
     assert made["roleRef"]["name"] == "logkeep-system-logkeep-driver"
     assert made["subjects"] == [subject]
-    assert "of another installation: it is made again" in operator.log.read_text()
+    assert "of another installation: it is created again" in operator.log.read_text()

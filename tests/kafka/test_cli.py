@@ -245,11 +245,9 @@ class TestRuns:
         other = resource("KafkaRestore", restore_spec(kafka, archived, topics=topics, ifTopicExists="Append"))
         for command in ("release", "diff"):
             wrong = logkeep(command, *run, stdin=other)
-            assert_refused(wrong, "run r1 was begun with another spec")
-            assert (
-                "hint: Give the command the file with which the run was begun, with `ifTopicExists` as" in wrong.stderr
-            )
-        assert "a run id of its own" in logkeep("restore", *run, stdin=other).stderr
+            assert_refused(wrong, "run r1 was started with another spec")
+            assert "hint: Give the command the file that the run was started with, and in it" in wrong.stderr
+        assert "its own run id" in logkeep("restore", *run, stdin=other).stderr
 
         assert logkeep("release", *run, stdin=text).returncode == 0
         released = logkeep("restore", *run, stdin=text)
@@ -414,7 +412,7 @@ class TestDamage:
 
         skip = restore_spec(kafka, archived, onDamagedArchive="Skip")
         if damage == "missing":
-            told = r"all that there was is damaged\); nothing was written"
+            told = r"everything in it is damaged\); nothing was written"
             assert_refused(logkeep("restore", "-f", "-", stdin=resource("KafkaRestore", skip)), told)
             skip["allowEmpty"] = True
         done = logkeep("restore", "-f", "-", "-o", "json", stdin=resource("KafkaRestore", skip))

@@ -184,7 +184,7 @@ def test_an_object_that_the_store_calls_readable_and_does_not_give_is_named(
     world.cold.freeze("/topics/")
     headed = ColdObjects._headed
     monkeypatch.setattr(ColdObjects, "_headed", lambda self, data, _: headed(self, data, "warm"))
-    with pytest.raises(ObjectCold, match=r"lies in GLACIER.*all segments which the restore reads can be read"):
+    with pytest.raises(ObjectCold, match=r"lies in GLACIER.*all segments that the restore reads can be read"):
         world.restore(Seen(), RETRIEVAL)
     assert world.cold.asked == []
 
@@ -192,6 +192,9 @@ def test_an_object_that_the_store_calls_readable_and_does_not_give_is_named(
 @pytest.mark.parametrize("part", ["/catalog/", "archive.json"])
 def test_a_cold_catalog_is_told_as_a_wrong_rule(world: World, part: str) -> None:
     world.cold.freeze(part)
-    with pytest.raises(ObjectCold, match=r"lies neither in topics/ nor in packs/: correct the life-cycle rule"):
+    with pytest.raises(
+        ObjectCold,
+        match=r"Only objects in topics/ and packs/ may be moved to such a class: correct the life-cycle rule",
+    ):
         world.restore(Seen(), RETRIEVAL)
     assert world.cold.asked == []

@@ -95,7 +95,7 @@ def test_an_advertised_address_that_cannot_be_reached_is_named(address: str) -> 
         connection = replace(plain(broker.bootstrap), limits=limits)
         with pytest.raises(BrokerUnavailable) as caught:
             ControlPlane(connection).cluster_id()
-        told = f"a broker of {broker.bootstrap} answers, and names addresses of brokers that cannot be reached from "
+        told = f"a broker of {broker.bootstrap} answers, but names addresses of brokers that cannot be reached from "
         assert f"{told}here: broker 1 ({address})" in caught.value.message
         assert "advertised.listeners" in caught.value.hint
 

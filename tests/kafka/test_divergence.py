@@ -163,7 +163,7 @@ def test_log_that_was_cut_off_and_has_grown_past_the_archive_is_refused(
         history.archive, connection_from(ClusterSpec(bootstrap_servers=tuple(cluster.addresses)), {})
     ).partitions
     assert (live.live, live.missing) == (COMMON, [])
-    assert f"from offset {COMMON} on the live log is not the archived one any more" in live.failed
+    assert f"from offset {COMMON} on the live log is no longer the archived one" in live.failed
     assert_refused(history.back_up(), "grown", COMMON, 5000)
     assert history.restored() == values("a", COMMON) + values("b", 2000)
     assert_refused(history.back_up(), "grown", COMMON, 5000)

@@ -242,7 +242,7 @@ class TestNotGood:
             return type(found)(**{**vars(found), "outcome": "Different", "message": "one record"})
 
         monkeypatch.setattr(drill_run, "verify_restored", verify_another)
-        with pytest.raises(RecordsDiffer, match="has not restored what the archive has: one record"):
+        with pytest.raises(RecordsDiffer, match="restored topics of the drill differ from the archive: one record"):
             drilled(drill_spec(kafka, archive, prefix))
         assert names(kafka, prefix) == []
 

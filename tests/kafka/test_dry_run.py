@@ -297,8 +297,8 @@ class TestWhatWouldBeRefused:
         assert (report.refused, [topic.exists for topic in report.topics_shown]) == (0, [True])
         _, report = find_out(kafka, tmp_path, restore_spec(kafka, tmp_path, suffix="-other"), unique)
         assert [item.message for item in report.refusals] == [
-            "run dry-1 was begun with another spec. Take the spec with which it was begun, or give this restore a run "
-            "id of its own."
+            "run dry-1 was started with another spec. Use the spec that it was started with, or give this restore its "
+            "own run id."
         ]
 
     def test_a_configuration_that_the_cluster_does_not_take_is_a_warning(

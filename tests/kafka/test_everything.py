@@ -492,7 +492,7 @@ def test_acls_that_reach_far_come_back_only_with_a_word(lost: Lost, broker: Kafk
     assert set(STRANGER) < {Acl(*row) for row in held}
     assert "spec.acls.anyResource is not set" in held[tuple(STRANGER[0])]
     assert "the cluster does not know its principal" in held[tuple(STRANGER[0])]
-    assert held[tuple(STRANGER[3])] == "it is for anybody, and spec.acls.anyPrincipal is not set"
+    assert held[tuple(STRANGER[3])] == "it is for everyone, and spec.acls.anyPrincipal is not set"
 
 
 def test_a_later_start_of_a_restore_does_not_take_the_principals_of_the_archive_for_known(
@@ -531,7 +531,7 @@ def test_a_dry_run_tells_all_that_would_come_back_and_changes_nothing(
     assert "DENY User:mallory from *: ALL on TOPIC team-03" in planned.acls_shown
     assert "producer_byte_rate=2097152 of user reader, client-id <default>" in planned.quotas_shown
     assert planned.users_shown[0] == "reader (SCRAM-SHA-256, 8192 iterations)"
-    assert "whether the cluster takes each of the 41 ACLs" in report.not_checked
+    assert "whether the cluster accepts each of the 41 ACLs" in report.not_checked
     assert result.cluster_state is None
     (topic,) = [topic for topic in report.topics_shown if topic.topic == "team-00"]
     assert topic.configs == {"retention.ms": "987654321", "min.insync.replicas": "1"}
@@ -577,7 +577,7 @@ def test_a_dry_run_tells_at_once_all_for_which_a_cluster_does_not_come_back(
     report = bring_back(spec, "dry-1").dry_run
     assert report is not None
     assert [refusal.code for refusal in report.refusals] == ["TargetUnsuitable", "TopicExists"]
-    assert "41 ACLs, and the target cluster has no authorizer" in report.refusals[0].message
+    assert "41 ACLs, but the target cluster has no authorizer" in report.refusals[0].message
     assert "0-before-all" in report.refusals[1].message
 
 
@@ -587,7 +587,7 @@ def test_a_cluster_without_an_authorizer_is_refused_before_anything_is_written(
     before = topic_names(kafka.bootstrap)
     with pytest.raises(TargetUnsuitable) as refused:
         bring_back(everything(kafka, lost.root, state={"uri": tmp_path.as_uri()}))
-    assert "the archive has 41 ACLs, and the target cluster has no authorizer" in refused.value.message
+    assert "the archive has 41 ACLs, but the target cluster has no authorizer" in refused.value.message
     assert "spec.consumerGroups.restore to Translate" in refused.value.hint
     assert topic_names(kafka.bootstrap) == before
 
@@ -698,7 +698,7 @@ def test_a_run_that_is_killed_behind_acls_of_topics_that_take_its_rights_goes_on
     found = result.cluster_state
     assert found is not None
     assert (found.acls, found.acls_refused, found.quotas, found.quotas_refused) == (41, 0, 5, 0)
-    (told,) = [text for text in result.warnings if "can no longer be seen whether the topics" in text]
+    (told,) = [text for text in result.warnings if "is no longer known whether the topics" in text]
     assert "TOPIC_AUTHORIZATION_FAILED" in told
     assert "restore-2" in result.offset_map
 
@@ -744,7 +744,7 @@ def test_topics_that_the_cluster_had_no_more_are_named(kafka: KafkaBroker, uniqu
     delete_topic(kafka, gone)
     back_up(spec, "backup-2")
     (told,) = told_gone(kafka, tmp_path)
-    assert told.startswith("1 topic will come back that run backup-2 has not found any more: deleted before")
+    assert told.startswith("1 topic will be restored although run backup-2 no longer found them: deleted before")
     assert told.endswith(f": {gone}")
     assert told_gone(kafka, tmp_path, point={"run": "backup-1"}) == []
 
@@ -757,7 +757,7 @@ def delete_topic(broker: KafkaBroker, name: str) -> None:
 
 def told_gone(broker: KafkaBroker, root: Path, **more: Any) -> list[str]:
     result = bring_back(everything(broker, root, dryRun=True, **more), "dry-1")
-    return [text for text in result.warnings if "come back" in text]
+    return [text for text in result.warnings if "will be restored although" in text]
 
 
 def test_a_damaged_state_of_the_cluster_is_refused_or_left_out(kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:

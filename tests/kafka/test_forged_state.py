@@ -166,7 +166,7 @@ class TestPlans:
     ) -> None:
         spec = restore_spec(kafka, root)
         self.planned(kafka, root, spec, lambda plan: plan["topics"][0].update(replaces=topic_id(kafka, live)))
-        with pytest.raises(StateAltered, match=r"it replaces .*-copy, and spec\.ifTopicExists is Fail"):
+        with pytest.raises(StateAltered, match=r"it replaces .*-copy, but spec\.ifTopicExists is Fail"):
             bring_back(spec, "second")
         assert len(committed(kafka, live)) == 5
 
@@ -204,12 +204,12 @@ class TestPlans:
             plan["topics"][0].update(target=live, created=False, replicationFactor=0, targetId=topic_id(kafka, live))
 
         self.planned(kafka, root, spec, change)
-        with pytest.raises(StateAltered, match=f"it appends to {live}, and spec.ifTopicExists is Fail"):
+        with pytest.raises(StateAltered, match=f"it appends to {live}, but spec.ifTopicExists is Fail"):
             bring_back(spec, "second")
         append = {**spec, "ifTopicExists": "Append"}
         plan = json.loads((root / "runs/second/restore-plan.json").read_bytes())
         put(root / "runs/second/restore-plan.json", {**plan, "specDigest": spec_digest(parse_restore(append))})
-        with pytest.raises(StateAltered, match=f"it restores {live}, which the spec does not choose so"):
+        with pytest.raises(StateAltered, match=f"it restores {live}, which the spec does not choose like this"):
             bring_back(append, "second")
         assert len(committed(kafka, live)) == 5
 
@@ -235,7 +235,7 @@ class TestPlans:
         self.planned(kafka, root, restore_spec(kafka, root), change)
         settings = RestoreKey.of(parse_restore(resume), archive_of(root), cluster_of(root))
         put(root / settings.path, {"format": 1, "runId": "second"})
-        with pytest.raises(TopicExists, match=rf"{copy}: to be replaced, and not named in spec\.confirm"):
+        with pytest.raises(TopicExists, match=rf"{copy}: to be replaced, but not named in spec\.confirm"):
             bring_back(resume, "third")
         assert len(committed(kafka, copy)) == 3
         with pytest.raises(LogkeepError, match=rf"spec\.confirm: {unique}: no topic is restored under this name"):
@@ -404,7 +404,7 @@ class TestGroupChanges:
             put(change, {**genuine, "rows": [*genuine["rows"], row]})
             with (
                 open_groups(parse_restore(spec), "restore-1", os.environ) as run,
-                pytest.raises(StateAltered, match="this restore brings no such group into such a topic; no position"),
+                pytest.raises(StateAltered, match="this restore moves no such group in such a topic; no position"),
             ):
                 run.rollback(parse_restore(spec).consumer_groups)
         assert positions(kafka, f"{unique}-victim") == {(live, 0): (3, "noted")}
@@ -423,7 +423,7 @@ class TestGroupChanges:
         path.write_bytes(path.read_bytes().replace(b"[0,0,10]", b"[0,900,10]"))
         with (
             open_groups(parse_restore(spec), "restore-1", os.environ) as run,
-            pytest.raises(StateAltered, match="it takes offset 4 to 904, outside of what was restored"),
+            pytest.raises(StateAltered, match="it maps offset 4 to 904, outside of what was restored"),
         ):
             run.reset(RestoreGroups(restore="Translate"))  # type: ignore[arg-type]
         assert (f"{unique}-copy", 0) not in positions(kafka, f"{unique}-own")

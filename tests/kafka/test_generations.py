@@ -74,7 +74,7 @@ def test_points_are_exact_from_the_end_that_a_generation_caught_up_with(keyed: M
     assert "Points later than 20" in str(refused.value)
     assert topic.restored("old", point={"run": "early"}) == {b"a": b"2", b"b": b"1"}, "as long as it is there"
     topic.back_up(run_id="purging", retention={"grace": AT_ONCE})
-    with pytest.raises(SpecError, match="had generation 1, which is gone since generation 2 became active"):
+    with pytest.raises(SpecError, match="had generation 1, which has been gone since generation 2 became active"):
         topic.restored("gone", point={"run": "early"})
     assert topic.restored("same", point={"run": "late"}) == topic.live
 

@@ -76,7 +76,7 @@ def test_a_backup_of_brokers_that_lack_a_request_which_it_needs_is_refused_by_na
         result = try_backup(backup_spec(lacking, tmp_path, unique))
         assert (result.outcome, result.records) == ("Failed", 0)
         assert f"broker 0 ({lacking.bootstrap}) does not fit this engine: request 23 version 3" in result.message
-        assert "the broker takes none. Backups need Kafka 2.8 or newer" in result.message
+        assert "the broker accepts none. Backups need Kafka 2.8 or newer" in result.message
 
 
 def test_a_restore_into_brokers_that_lack_a_request_which_it_needs_is_refused_before_a_topic_is_there(
@@ -86,7 +86,7 @@ def test_a_restore_into_brokers_that_lack_a_request_which_it_needs_is_refused_be
     Topics(kfake).produce(unique, numbers(30))
     back_up(backup_spec(kfake, tmp_path, unique))
     with Kfake(unknown=[PRODUCER_ID]) as lacking:
-        with pytest.raises(BrokerRefused, match="request 22 version 1, the broker takes none"):
+        with pytest.raises(BrokerRefused, match="request 22 version 1, the broker accepts none"):
             bring_back(restore_spec(lacking, tmp_path))
         assert control_plane(lacking).topics() == []
 

@@ -146,8 +146,8 @@ def test_the_message_names_the_broker_its_address_both_clusters_and_what_to_do(m
         run(ask())
     told = f"Cannot list offsets of topic {unique!r} partition 0: broker 1 ({moved.address}) "
     assert str(refused.value) == (
-        f"{told}{is_of(moved.other, moved.right)}. Tried for 2 s. Check where this address leads to: the name, the "
-        "port, and what forwards connections on the way. It must be a broker of the cluster that "
+        f"{told}{is_of(moved.other, moved.right)}. Tried for 2 s. Check where this address leads: the name, the "
+        "port, and anything that forwards connections. It must be a broker of the cluster that "
         "spec.cluster.bootstrapServers names."
     )
 

@@ -159,11 +159,11 @@ class TestPoints:
     def test_before_the_first_and_behind_the_last_record(self, kafka: KafkaBroker, unique: str, archived: Path) -> None:
         early, late = iso(NOON - 9 * HOUR), iso(NOON + 99 * HOUR)
         source = {partition: committed(kafka, unique, partition) for partition in range(2)}
-        with pytest.raises(NothingToRestore, match=r"lies outside of spec\.point"):
+        with pytest.raises(NothingToRestore, match=r"is outside of spec\.point"):
             restored_to(kafka, archived, {"asOf": early}, "early")
         result = restored_to(kafka, archived, {"asOf": early}, "early", allowEmpty=True)
         assert result.records == 0
-        with pytest.raises(NothingToRestore, match=r"lies outside of spec\.point"):
+        with pytest.raises(NothingToRestore, match=r"is outside of spec\.point"):
             restored_to(kafka, archived, {"timestamp": early}, "none")
         result = restored_to(kafka, archived, {"timestamp": early}, "none", allowEmpty=True)
         assert result.records == 0
@@ -192,7 +192,7 @@ class TestPoints:
     def test_what_cannot_be_is_refused(self, kafka: KafkaBroker, unique: str, archived: Path) -> None:
         refused: list[tuple[dict[str, Any], str]] = [
             ({"run": "backup-9"}, "no run 'backup-9'"),
-            ({"asOf": "2999-01-01T00:00:00Z"}, "lies in the future"),
+            ({"asOf": "2999-01-01T00:00:00Z"}, "is in the future"),
             ({"offsets": [{"topic": "other", "partition": 0, "offset": 1}]}, "'other' is not restored"),
             ({"offsets": [{"topic": unique, "partition": 2, "offset": 1}]}, "has 2 partitions"),
             ({"offsets": [{"topic": unique, "partition": 1, "offset": 2701}]}, "after the archived end 2700"),
@@ -334,7 +334,7 @@ def test_a_point_inside_of_the_first_transaction_is_refused(
     back_up(backup_spec(kafka, tmp_path, unique))
     inside = {"offsets": [{"topic": unique, "partition": 0, "offset": 3}]}
     before = topic_names(kafka.bootstrap)
-    with pytest.raises(NothingToRestore, match=r"lies outside of spec\.point.*nothing was written"):
+    with pytest.raises(NothingToRestore, match=r"is outside of spec\.point.*nothing was written"):
         restored_to(kafka, tmp_path, inside, "refused")
     dry = bring_back(restore_spec(kafka, tmp_path, point=inside, dryRun=True), "dry").dry_run
     assert dry is not None

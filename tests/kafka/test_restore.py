@@ -337,7 +337,7 @@ class TestExistingTopics:
         back_up(backup_spec(kafka, tmp_path, unique))
         with pytest.raises(RuntimeError, match="power cut"):
             bring_back(restore_spec(kafka, tmp_path), runner=ThreadRunner(before=_power_cut))
-        with pytest.raises(SpecError, match="was begun with another spec"):
+        with pytest.raises(SpecError, match="was started with another spec"):
             bring_back(restore_spec(kafka, tmp_path, suffix="-other"))
         assert bring_back(restore_spec(kafka, tmp_path)).records == 10
 

@@ -63,7 +63,7 @@ def test_a_restore_whose_driver_goes_on_is_not_resumed(
         assert held.reached.wait(240)
         resume = restore_spec(kafka, tmp_path, ifTopicExists="Resume")
         with pytest.raises(
-            RestoreBusy, match="Run restore-1 has begun this restore, and its driver is still running; nothing"
+            RestoreBusy, match="Run restore-1 has started this restore, and its driver is still running; nothing"
         ):
             bring_back(resume, "restore-2")
         dry = bring_back({**resume, "dryRun": True}, "dry-1")

@@ -148,7 +148,7 @@ def test_fewer_replicas_are_taken_only_where_the_spec_says_so(
     with pytest.raises(TargetUnsuitable, match="cannot have 2 replicas") as caught:
         bring_back(archived.spec(second_kafka))
     assert (
-        "Brokers of the cluster: 1. If fewer replicas will do, set spec.topics.replicationFactor to fewer"
+        "Brokers of the cluster: 1. If fewer replicas are enough, lower spec.topics.replicationFactor"
         in caught.value.hint
     )
     assert archived.copy not in topic_names(second_kafka.bootstrap)

@@ -135,7 +135,8 @@ def test_keys_lie_where_librdkafkas_producers_put_them(kafka: KafkaBroker, uniqu
     create_topic(kafka.bootstrap, unique, 3, NO_RETENTION)
     produce(kafka.bootstrap, unique, (Record(key, b"v", NOW) for key in [*keys, b"", None]), config=CRC32)
     back_up(backup_spec(kafka, tmp_path, unique))
-    told = f"records lie by crc32, the default of librdkafka's producers, and are divided so: topic {unique} (of 80"
+    follow = "records follow crc32, the default of librdkafka's producers, and are divided the same way"
+    told = f"{follow}: topic {unique} (of 80"
     dry = bring_back(spec(kafka, tmp_path, 5, dryRun=True))
     assert dry.dry_run is not None
     assert dry.dry_run.refused == 0
@@ -150,7 +151,7 @@ def test_keys_lie_where_librdkafkas_producers_put_them(kafka: KafkaBroker, uniqu
     wrong = spec(kafka, tmp_path, 5, suffix="-wrong")
     wrong["topics"]["partitioner"] = "murmur2"
     with pytest.raises(
-        TargetUnsuitable, match=r"spec\.topics\.partitioner is murmur2, and the archived records do not"
+        TargetUnsuitable, match=r"spec\.topics\.partitioner is murmur2, but the archived records are not"
     ):
         bring_back(wrong, "restore-2")
     assert f"{unique}-wrong" not in topic_names(kafka.bootstrap)
@@ -350,7 +351,9 @@ class TestCrashes:
         produce(kafka.bootstrap, f"{unique}-copy", [Record(b"k", b"v", NOW, partition=1)])
         with pytest.raises(TopicExists, match="partition 1 holds records that this restore has not written"):
             bring_back(spec(kafka, tmp_path, 2))
-        with pytest.raises(TargetChanged, match=r"partition 0 ends at offset \d+ instead of \d+: somebody else wrote"):
+        with pytest.raises(
+            TargetChanged, match=r"partition 0 ends at offset \d+ instead of \d+: another producer wrote"
+        ):
             bring_back(spec(kafka, tmp_path, 2, suffix="-b"), "restore-2", runner=Writes(kafka, f"{unique}-b"))
 
     @pytest.mark.parametrize("mode", ["Fail", "Append"])
@@ -406,7 +409,7 @@ class TestRefusals:
         create_topic(kafka.bootstrap, f"{archived}-copy", 4, NO_RETENTION)
         for wanted in (3, 5):
             with pytest.raises(
-                TargetUnsuitable, match=f"has 4 partitions already, {wanted} are asked for; nothing was"
+                TargetUnsuitable, match=f"has 4 partitions already, {wanted} are requested; nothing was"
             ):
                 bring_back(spec(kafka, tmp_path, wanted, ifTopicExists="Append"), f"restore-{wanted}")
         assert read(kafka, f"{archived}-copy", 4) == [[], [], [], []]
@@ -443,7 +446,7 @@ class TestRefusals:
         file.write_text(json.dumps({**resource, "metadata": {"name": "r"}}))
         done = logkeep("groups", "reset", "-f", file, "--run-id", "restore-1")
         assert done.returncode != 0
-        assert "topics.partitionCount leaves no place that stands for a position" in done.stderr
+        assert "topics.partitionCount leaves no offset that corresponds to a position" in done.stderr
 
     def test_topics_in_git_have_the_number(self, kafka: KafkaBroker, archived: str, tmp_path: Path) -> None:
         resource = {"apiVersion": "logkeep.dev/v1alpha1", "kind": "KafkaRestore", "spec": spec(kafka, tmp_path, 7)}
@@ -486,7 +489,7 @@ class TestEvidence:
         asked = ErasureAsked(unique, tuple(only[:100]))
         done = erase("erasure", open_uri(tmp_path.as_uri()), asked, ThreadRunner, Reporter("erasure"), FOR_TEST)
         assert (done.outcome, done.records) == ("Succeeded", 100)
-        with pytest.raises(ArchiveMismatch, match="an erasure has taken records of what it restores"):
+        with pytest.raises(ArchiveMismatch, match="since it started, an erasure has removed records that it restores"):
             bring_back(wanted)
 
 

@@ -279,7 +279,7 @@ class TestStartedAgain:
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
         assert 0 < len(batches_of(kafka, copy)) < 240
-        with pytest.raises(SpecError, match="was begun with another spec"):
+        with pytest.raises(SpecError, match="was started with another spec"):
             bring_back({**spec, "recordBatches": {**batching, "maxRecords": 60}}, "r1")
         assert bring_back(spec, "r1").records == 12_000
         assert committed(kafka, copy) == expected(records)

@@ -155,7 +155,7 @@ class TestTranslation:
             assert at == sum(record[0] < offset for record in source)
             assert metadata == "noted"
         assert result.groups == len(groups)
-        assert warned(result, "2 positions of consumer groups stood where no record is")
+        assert warned(result, "2 positions of consumer groups pointed to an offset without a record")
         assert next_values(kafka, f"{unique}-13", copy, 2) == [record[2] for record in target[10:12]]
         places = {row[3]: row[5] for row in rows(tmp_path)}
         gaps = (10, 13)
@@ -185,8 +185,8 @@ class TestTranslation:
         }
         assert positions(kafka, f"{unique}-other") == {}
         assert result.groups == 6
-        assert warned(result, "1 position of consumer groups stood where no record is")
-        assert warned(result, "2 positions of consumer groups stood past the archived end")
+        assert warned(result, "1 position of consumer groups pointed to an offset without a record")
+        assert warned(result, "2 positions of consumer groups pointed past the archived end")
 
     def test_only_of_the_groups_that_are_wanted(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
         topic = topic_entry(unique)
@@ -319,7 +319,7 @@ class TestStartedAgain:
 
         with pytest.raises(RuntimeError, match="power cut"):
             bring_back(restore_spec(kafka, tmp_path), runner=ThreadRunner(before=power_cut))
-        with pytest.raises(SpecError, match="was begun with another spec"):
+        with pytest.raises(SpecError, match="was started with another spec"):
             bring_back(restore_spec(kafka, tmp_path, consumerGroups=TRANSLATE))
         assert bring_back(restore_spec(kafka, tmp_path)).records == 10
 

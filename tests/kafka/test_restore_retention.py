@@ -420,7 +420,7 @@ class TestRefusedCleanupPolicy:
         filled(kafka, unique, tmp_path, **{"cleanup.policy": policy, "retention.ms": "1000", "flush.ms": "77"})
         spec = spec_of(deleting_broker, tmp_path, None)
         told = f"topic {unique}-copy: cleanup.policy={policy} could not be set: "
-        instead = "So that it still deletes nothing it has retention.ms=-1, retention.bytes=-1."
+        instead = "So that it still deletes nothing, it has retention.ms=-1, retention.bytes=-1."
         result = bring_back(spec)
         (warning,) = result.warnings
         assert warning.startswith(told)

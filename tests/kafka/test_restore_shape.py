@@ -158,7 +158,7 @@ class TestReplace:
         archived(kafka, f"{unique}-b", tmp_path)
         create_topic(kafka.bootstrap, f"{unique}-b-copy")
         before = topic_id(kafka, copy), topic_id(kafka, f"{unique}-b-copy")
-        with pytest.raises(TopicExists, match=f"{unique}-b-copy: to be replaced, and not named in spec.confirm"):
+        with pytest.raises(TopicExists, match=f"{unique}-b-copy: to be replaced, but not named in spec.confirm"):
             bring_back(self.spec(kafka, tmp_path, copy))
         with pytest.raises(SpecError, match=f"spec.confirm: {unique}: no topic is restored under this name"):
             bring_back(self.spec(kafka, tmp_path, copy, f"{unique}-b-copy", unique))
@@ -298,7 +298,7 @@ class TestResume:
             {**resume, "onDamagedArchive": "Skip"},
             {**resume, "state": {"uri": (tmp_path / "other").as_uri()}},
         ):
-            with pytest.raises(TopicExists, match=f"{copy}: there already, and .* knows of no restore with the same"):
+            with pytest.raises(TopicExists, match=f"{copy}: they exist already, and .* has no restore with the same"):
                 bring_back(other, "restore-2")
         assert sum(len(committed(kafka, copy, partition)) for partition in range(3)) == 3000
         elsewhere = {**resume, "topics": {"rename": [{"from": "(.*)", "to": r"\1-new"}]}}

@@ -131,7 +131,7 @@ def test_keys_that_may_only_read_are_told_of_before_anything_is_done(
 ) -> None:
     log_in(monkeypatch, "AWS", s3.create_user(bucket, *READ))
     for state, where, advice in (
-        ({}, "beside the archive", "Name a storage that may be written in spec.state"),
+        ({}, "next to the archive", "Name a storage that may be written in spec.state"),
         ({"state": place(s3, bucket, "state")}, "in spec.state", "to write s3:PutObject"),
     ):
         runner = ThreadRunner()
@@ -165,10 +165,10 @@ def test_a_run_that_was_begun_beside_the_archive_stays_there(kafka: KafkaBroker,
     spec = restore_spec(kafka, root, spark={"executor": {"instances": 2}})
     with pytest.raises(ConnectionAbortedError):
         bring_back(spec, runner=OneTaskOnly())
-    with pytest.raises(SpecError, match=r"spec\.state: run restore-1 was begun without it"):
+    with pytest.raises(SpecError, match=r"spec\.state: run restore-1 was started without it"):
         bring_back({**spec, "state": {"uri": state.as_uri()}})
     assert not state.exists()
-    with pytest.raises(SpecError, match="was begun with another spec"):
+    with pytest.raises(SpecError, match="was started with another spec"):
         bring_back({**spec, "topics": {**spec["topics"], "exclude": ["none"]}})
     # The same place by another name of the field is the same place.
     result = bring_back({**spec, "state": {"uri": f"{root.as_uri()}/"}, "limits": {"bytesPerSecond": "64Mi"}})

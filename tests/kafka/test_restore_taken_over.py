@@ -124,7 +124,9 @@ def test_a_claim_is_dropped_if_the_driver_has_started_meanwhile(
 
     with monkeypatch.context() as patched:
         patched.setattr(taking_over, "refuse_alive", starts_then)
-        with pytest.raises(RestoreBusy, match="Run restore-1 has begun this restore, and its driver is still running"):
+        with pytest.raises(
+            RestoreBusy, match="Run restore-1 has started this restore, and its driver is still running"
+        ):
             bring_back(dead, "restore-2")
     assert not (tmp_path / "runs" / "restore-1" / "taken-over.json").exists()
     assert bring_back(restore_spec(kafka, tmp_path)).records == 200
@@ -169,7 +171,7 @@ def test_a_driver_that_sleeps_while_its_run_is_taken_over_ends_when_it_wakes_up(
         first.join()
     (error,) = found
     assert isinstance(error, RestoreBusy), error
-    assert "Run restore-2 has taken over run restore-1, whose driver has not shown for a while" in error.message
+    assert "Run restore-2 has taken over run restore-1, whose driver had not shown for a while" in error.message
     assert topic_settings(kafka, copy)["retention.ms"] == "77777777"
     result = json.loads((tmp_path / "runs/restore-1/result.json").read_text())
     assert (result["outcome"], result["errorCode"]) == ("Failed", "RestoreBusy")

@@ -65,7 +65,7 @@ class TestReadBack:
             return refused
 
         monkeypatch.setattr(GroupAdmin, "set_group_offsets", somebody_commits)
-        what = f"consumer group '{unique}', topic {copy} partition 0: offset 3 was set, and the cluster has offset 9"
+        what = f"consumer group '{unique}', topic {copy} partition 0: offset 3 was set, but the cluster has offset 9"
         with pytest.raises(PositionsDiffer, match=what):
             bring_back(restore_spec(kafka, tmp_path, consumerGroups=TRANSLATE))
         assert [row[6] for row in sorted(rows(tmp_path))] == ["different", "set"]
@@ -76,7 +76,7 @@ class TestReadBack:
     ) -> None:
         archive(tmp_path, unique, {unique: 6})
         monkeypatch.setattr(GroupAdmin, "set_group_offsets", lambda self, offsets: list(offsets)[:0])
-        with pytest.raises(PositionsDiffer, match="offset 3 was set, and the cluster has no position"):
+        with pytest.raises(PositionsDiffer, match="offset 3 was set, but the cluster has no position"):
             bring_back(restore_spec(kafka, tmp_path, consumerGroups=TRANSLATE))
 
 
@@ -205,7 +205,7 @@ class TestReset:
         spec = restore_spec(kafka, tmp_path)
         bring_back(spec)
         delete_topics(kafka.bootstrap, [copy])
-        told = f"TargetChanged: run restore-1 has restored {copy}, and the cluster has it no more"
+        told = f"TargetChanged: run restore-1 has restored {copy}, but the cluster no longer has it"
         for again in (False, True):
             for command in ("plan", "reset"):
                 assert_refused(run(command, tmp_path, spec), told)
@@ -233,14 +233,14 @@ class TestReset:
     def test_needs_a_run_that_has_succeeded_and_groups(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
         archive(tmp_path, unique, {unique: 6})
         spec = restore_spec(kafka, tmp_path)
-        assert_refused(run("reset", tmp_path, spec), "there is no run restore-1 of this restore: .*restore-plan.json")
+        assert_refused(run("reset", tmp_path, spec), "this restore has no run restore-1: .*restore-plan.json")
         bring_back(spec)
         assert_refused(run("reset", tmp_path, spec, "--exclude", ".*"), "no archived group that is chosen has")
         assert_refused(
             run("reset", tmp_path, spec, "--include", "("), r"--include '\(' is not a valid regular expression: "
         )
         other = {**spec, "topics": {**spec["topics"], "exclude": ["x"]}}
-        assert_refused(run("reset", tmp_path, other), "run restore-1 was begun with another spec")
+        assert_refused(run("reset", tmp_path, other), "run restore-1 was started with another spec")
         (tmp_path / "runs/restore-1/result.json").unlink()
         assert_refused(run("reset", tmp_path, spec), "run restore-1 has not succeeded")
 

@@ -202,7 +202,7 @@ class TakenBack:
             return opened.rollback(spec.consumer_groups)
 
     def refuse_more(self) -> None:
-        assert_refused(self.asked("rollback"), "has changed no position of a consumer group that was not taken back")
+        assert_refused(self.asked("rollback"), "has changed no position of a consumer group that was not rolled back")
 
 
 def test_a_rollback_deletes_start_offsets_that_were_not_there(
@@ -272,7 +272,7 @@ def test_a_rollback_of_a_reset_that_died_leaves_start_offsets_alone_that_the_gro
     assert done.returncode == 5
     rows = json.loads(done.stdout)["positions"]
     told = {(row["group"], row["partition"]): (row["outcome"], row["reason"]) for row in rows}
-    assert told[restored.group, 0] == ("kept", "the group has offset 2 by now, not offset 3 of the change")
+    assert told[restored.group, 0] == ("kept", "the group has offset 2 now, not offset 3 of the change")
     assert (told[restored.group, 1][0], told[restored.group, 1][1] in STAYS) == ("refused", True)
     assert restored.found() == {0: 2, 1: 4}
     restored.refuse_more()
@@ -314,7 +314,7 @@ def test_a_rollback_ends_where_brokers_have_no_request_to_delete_start_offsets(
     reasons = {item.reason for item in found.positions if item.outcome is PositionOutcome.REFUSED}
     assert reasons <= STAYS
     assert "DeleteShareGroupOffsets" in reasons.pop()
-    with pytest.raises(SpecError, match="has changed no position of a consumer group that was not taken back"):
+    with pytest.raises(SpecError, match="has changed no position of a consumer group that was not rolled back"):
         restored.rolled_back()
 
 

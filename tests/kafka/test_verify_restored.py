@@ -151,7 +151,7 @@ class TestRight:
         transactions(kafka, f"{unique}-copy", [-3], partition=1)  # nothing that a consumer sees
         assert facts_of(again(spec)).outcome == "Verified"
         transactions(kafka, f"{unique}-copy", [1], partition=1)
-        assert "partition 1 is not verified: 6 offsets are taken where" in facts_of(again(spec)).message
+        assert "partition 1 is not verified: 6 offsets are used where" in facts_of(again(spec)).message
 
     @pytest.mark.parametrize("name", ["Records", "Avro"])
     def test_other_formats(self, kafka: KafkaBroker, unique: str, tmp_path: Path, name: str) -> None:

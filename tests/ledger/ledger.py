@@ -137,7 +137,7 @@ def problems(
                 yield f"{name} was never sent"
                 continue
             if known.key in there and known.key not in again:
-                yield f"{name} is there twice"
+                yield f"{name} appears twice"
                 continue
             there.add(known.key)
             if known.fate is Fate.ABORTED:

@@ -30,7 +30,7 @@ def test_what_nobody_was_told_of_may_be_there_or_not(numbers: tuple[int, ...]) -
     ("numbers", "says"),
     [
         ((0, 2), "offset 6 (b'b:0') was acknowledged and is not there"),
-        ((0, 1, 1, 2), "is there twice"),
+        ((0, 1, 1, 2), "appears twice"),
         ((1, 0, 2), "had offset 5, and comes behind offset 6"),
         ((0, 1, 3, 2), "comes behind record 2 of its producer"),
         ((0, 1, 2, 4), "is of an aborted transaction"),
@@ -127,7 +127,7 @@ def test_records_that_were_divided_are_checked_pair_by_pair() -> None:
     moved = {**there, first: there[first][:-1], second: [*there[second], there[first][-1]]}
     doubled_one = {**there, first: [there[first][0], *there[first]]}
     foreign = {**there, first: [*there[first], replace(there[first][0], key=b"z:0")]}
-    for wrong, says in ((moved, "partition"), (doubled_one, "is there twice"), (foreign, "was never sent")):
+    for wrong, says in ((moved, "partition"), (doubled_one, "appears twice"), (foreign, "was never sent")):
         assert list(differences(pairs, by_pairs(LEDGER, wrong)))
         told = [*differences(pairs, by_pairs(LEDGER, wrong)), *problems(LEDGER, by_pairs(LEDGER, wrong))]
         assert says in "\n".join(told)

@@ -148,11 +148,13 @@ def _nothing(refused: Refused) -> bool:
 REFUSALS = (
     Refusal("InvalidSpec", "retention has removed the log, and its state is kept", "log removed", _before_horizon),
     Refusal("InvalidSpec", "is exact from offset", "not exact yet", _before_exact),
-    Refusal("InvalidSpec", "is gone since generation", "generation gone", _replaced),
+    Refusal("InvalidSpec", "has been gone since generation", "generation gone", _replaced),
     Refusal("InvalidSpec", "no point of it is exact", "exact nowhere", _cut_off),
     Refusal("SegmentsRemoved", "Retention has removed", "segments removed", _gone),
     Refusal("SegmentsRemoved", "it is unknown which incarnation has records", "incarnation unknown", _gone),
-    Refusal("ArchiveMismatch", "an erasure has taken records of what it restores", "erased since", _erased),
+    Refusal(
+        "ArchiveMismatch", "since it started, an erasure has removed records that it restores", "erased since", _erased
+    ),
     Refusal("NoTopicMatches", "", "no records", _nothing),
 )
 

@@ -55,7 +55,7 @@ def test_a_topic_created_again_before_the_run_goes_on(target: SimulatedCluster, 
     die(spec, killed_at)
     create_again(target)
 
-    with pytest.raises(TargetChanged, match="'orders' is another topic than the one this restore was planned for"):
+    with pytest.raises(TargetChanged, match="'orders' is not the topic this restore was planned for"):
         bring_back(spec)
 
     assert bring_back(spec, "restore-2").records == 5

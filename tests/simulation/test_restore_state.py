@@ -101,7 +101,7 @@ def test_what_retention_has_removed_between_two_tries_is_not_called_damaged(
     back_up(backup_spec(clusters[0], root, retention={"maxAge": "1s", "grace": "0s"}), "backup-2")
     with pytest.raises(SegmentsRemoved, match="the object is missing") as refused:
         restored(target, root)
-    assert "Retention has removed 2 segments of what this restore brings since it was planned" in refused.value.message
+    assert "Retention has removed 2 segments of this restore since it was planned" in refused.value.message
     assert "retention.grace" in refused.value.hint
 
 

@@ -113,7 +113,7 @@ def test_a_killed_restore_to_a_run_does_not_leave_out_what_is_deleted_since(
     monkeypatch.setattr(Retention, "max_bytes_int", sum(sizes) // 3)
     back_up(backup_spec(source, archive, retention={"maxBytes": "1Mi", "grace": "0s"}), "backup-3")
     assert state_of(archive).removed
-    with pytest.raises(SegmentsRemoved, match=r"Retention has removed [1-4] segments of what this restore brings"):
+    with pytest.raises(SegmentsRemoved, match=r"Retention has removed [1-4] segments of this restore"):
         restored(target, archive, point={"run": point})
 
 
@@ -142,7 +142,9 @@ def test_an_erasure_of_behind_the_start_stops_a_restore_by_name_if_it_took_somet
     with pytest.raises(KeyboardInterrupt):
         restored(target, archive, killed=True, **wanted)
     erase_key(archive, b"3")
-    with pytest.raises(ArchiveMismatch, match="cannot continue: an erasure has taken records of what it restores"):
+    with pytest.raises(
+        ArchiveMismatch, match="cannot continue: since it started, an erasure has removed records that it restores"
+    ):
         restored(target, archive, **wanted)
 
 

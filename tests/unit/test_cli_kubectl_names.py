@@ -83,9 +83,7 @@ def test_inspect_of_a_restore_follows_no_reference_out_of_the_namespace(tmp_path
         api.put("KafkaBackup", "team-b", "nightly", spec=backup_spec())
         done = plugin(api, tmp_path, "inspect", "krst/bait")
         assert done.exit_code == 2, done.output
-        assert (
-            "'../../team-b/kafkabackups/nightly' is not the name of a KafkaBackup, so nothing is asked" in done.output
-        )
+        assert "'../../team-b/kafkabackups/nightly' is not the name of a KafkaBackup, so no request" in done.output
         assert not any("team-b" in path for path in api.asked)
 
 

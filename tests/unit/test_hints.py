@@ -63,11 +63,15 @@ def login(error: BaseException) -> LogkeepError:
 
 
 ABOUT_SECRETS: list[tuple[Callable[[], LogkeepError], str, str]] = [
-    (lambda: cluster(SASL), "from the Secret", "A command reads no Secret: set it."),
+    (lambda: cluster(SASL), "from the Secret", "A command does not read Secrets: set the variable."),
     (lambda: cluster(TLS, LOGKEEP_KAFKA_CA_FILE="/none"), "Check that the Secret", "Name a PEM file."),
     (lambda: login(LoginDenied("no")), "the Secret of spec.cluster", "LOGKEEP_KAFKA_PASSWORD"),
     (lambda: login(untrusted()), "spec.cluster.security.tls", "LOGKEEP_KAFKA_CA_FILE"),
-    (lambda: archive(credentials={"secretRef": {"name": "s"}}), "The Secret must", "reads no Secret: set the var"),
+    (
+        lambda: archive(credentials={"secretRef": {"name": "s"}}),
+        "The Secret must",
+        "does not read Secrets: set the var",
+    ),
     (lambda: archive(credentials={"workloadIdentity": {}}), "Bind both ServiceAccounts", "Leave credentials out"),
     (lambda: archive(tls={"caSecretRef": {"name": "s"}}), "from the Secret or the ConfigMap", "Set the variable to a"),
     (lambda: archive(signing={"secretRef": {"name": "s"}}), "from the Secret", "Give --signing-dir"),

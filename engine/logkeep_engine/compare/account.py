@@ -101,7 +101,7 @@ def compare(archive: Archive, connection: KafkaConnection) -> AgainstReport:
         cluster_id = control.cluster_id()
         if cluster_id != archive.info.cluster_id:
             raise ArchiveMismatch(
-                f"{archive.storage.uri} is an archive of cluster {archive.info.cluster_id}, "
+                f"{archive.storage.uri} is an archive of cluster {archive.info.cluster_id}, but "
                 f"{', '.join(connection.bootstrap)} is cluster {cluster_id}: offsets mean nothing there.",
                 hint="`logkeep log diff` compares records of restored topics.",
             )
@@ -236,7 +236,7 @@ class Search:
         if at < 0 or live < 0 or live == self._epochs[at][0] or self._segment_of(offset) is None:
             return ""
         return (
-            f"from offset {offset} on the live log is not the archived one any more (leader epoch {live}, archived is "
+            f"from offset {offset} on the live log is no longer the archived one (leader epoch {live}, archived is "
             f"{self._epochs[at][0]}): the cluster has cut off what is archived. See onDivergence of the backup."
         )
 

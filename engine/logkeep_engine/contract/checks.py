@@ -108,7 +108,7 @@ def state_problems(archive: StorageSpec, state: StorageSpec | None) -> list[tupl
     one, other = (PurePosixPath(at.uri.removeprefix("file://")) for at in (archive, state))
     if not (one.is_relative_to(other) or other.is_relative_to(one)):
         return []
-    what = f"a volume is mounted there and one at the archive's {archive.uri!r}: neither may lie in the other"
+    what = f"a volume is mounted there and one at the archive's {archive.uri!r}: neither may be inside the other"
     return [("spec.state.uri", what)]
 
 

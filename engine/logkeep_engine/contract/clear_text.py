@@ -23,8 +23,8 @@ def _warnings(spec: KafkaBackupSpec | KafkaRestoreSpec) -> Iterator[str]:
     plain = security.sasl is not None and security.sasl.mechanism is SaslMechanism.PLAIN
     if plain and security.protocol is Protocol.SASL_PLAINTEXT:
         yield (
-            "spec.cluster.security: PLAIN over SASL_PLAINTEXT sends the password across the network in the clear, to "
-            "whoever listens. Use SASL_SSL."
+            "spec.cluster.security: PLAIN over SASL_PLAINTEXT sends the password across the network in the clear. "
+            "Use SASL_SSL."
         )
     if isinstance(spec, KafkaBackupSpec):
         yield from _of_storage("spec.storage", spec.storage)
@@ -39,5 +39,5 @@ def _of_storage(path: str, storage: StorageSpec | None) -> Iterator[str]:
     if storage.credentials is not None and storage.credentials.secret_ref is not None:
         yield (
             f"{path}.endpoint is http://: the id of the Secret's key, its session token and all records cross the "
-            "network in the clear, to whoever listens. Use https://."
+            "network in the clear. Use https://."
         )

@@ -65,7 +65,7 @@ def refuse_contradictions(spec: KafkaRestoreSpec) -> None:
         )
     if topics.configs.policy is not ConfigPolicy.RESTORE:
         raise ValueError(
-            "topics.configs.policy may only be Restore with everything, which brings configurations back; override and "
+            "topics.configs.policy may only be Restore with everything, which restores configurations; override and "
             "ignore may name single keys"
         )
     if _is_set(groups, "include", "exclude", "rename"):

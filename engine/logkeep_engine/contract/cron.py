@@ -79,7 +79,7 @@ class CronTimes:
 def parse_zone(name: str) -> ZoneInfo:
     """The zone of this name in the IANA time zone database. Raises CronInvalid."""
     if name.lower() in ("local", "localtime"):
-        raise CronInvalid(f"{name!r} would be the zone of the operator's pod; name a zone such as Europe/Berlin")
+        raise CronInvalid(f"{name!r} would be the time zone of the operator's pod; name a zone such as Europe/Berlin")
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:  # a folder of zones, such as Europe, is an OSError

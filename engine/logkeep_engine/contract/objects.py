@@ -89,12 +89,12 @@ def api_path(
     segments = [place.base(api_version)]
     if namespace is not None:
         if not is_namespace(namespace):
-            raise NotAName(f"{namespace!r} is not the name of a namespace, so nothing is asked of it.")
+            raise NotAName(f"{namespace!r} is not the name of a namespace, so no request is made.")
         segments += ["namespaces", namespace]
     segments.append(place.plural)
     if name is not None:
         if namespace is None or not is_name(name):
-            raise NotAName(f"{name!r} is not the name of a {kind}, so nothing is asked of it.")
+            raise NotAName(f"{name!r} is not the name of a {kind}, so no request is made.")
         segments.append(name)
     if part is not None:
         if name is None or not is_namespace(part):

@@ -210,8 +210,8 @@ class KafkaRestoreSpec(Model):
         ),
         (
             "!has(self.everything) || !self.everything || self.topics.configs.policy == 'Restore'",
-            "topics.configs.policy may only be Restore with everything, which brings configurations back; override "
-            "and ignore may name single keys",
+            "topics.configs.policy may only be Restore with everything, which restores configurations; override and "
+            "ignore may name single keys",
         ),
         (
             "!has(self.everything) || !self.everything || self.consumerGroups.include == ['.*'] && "
@@ -239,11 +239,11 @@ class KafkaRestoreSpec(Model):
         ),
         (
             "!has(self.drill) || !has(self.dryRun) || !self.dryRun",
-            "dryRun has no effect with drill, which writes to topics of its own",
+            "dryRun has no effect with drill, which writes to its own topics",
         ),
         (
             "!has(self.drill) || !has(self.ifTopicExists) || self.ifTopicExists == 'Fail'",
-            "ifTopicExists may only be Fail with drill, which writes to topics of its own",
+            "ifTopicExists may only be Fail with drill, which writes to its own topics",
         ),
         (
             "!has(self.drill) || !has(self.consumerGroups) || !has(self.consumerGroups.restore) || "
@@ -252,7 +252,7 @@ class KafkaRestoreSpec(Model):
         ),
         (
             "!has(self.drill) || !has(self.topics) || !has(self.topics.rename) || self.topics.rename.size() == 0",
-            "topics.rename has no effect with drill, which gives its topics names of its own",
+            "topics.rename has no effect with drill, which gives its topics their own names",
         ),
         (
             "!has(self.drill) || !has(self.source.retrieval)",
@@ -288,7 +288,7 @@ class KafkaRestoreSpec(Model):
         (
             "!has(self.topics) || !has(self.topics.partitionCount) || !has(self.consumerGroups) || "
             "!has(self.consumerGroups.restore) || self.consumerGroups.restore == 'None'",
-            "topics.partitionCount leaves no place that stands for a position: consumerGroups.restore may only be "
+            "topics.partitionCount leaves no offset that corresponds to a position: consumerGroups.restore may only be "
             "None with it",
         ),
         (
@@ -456,17 +456,17 @@ class KafkaRestoreSpec(Model):
         if self.drill is None:
             return self
         if self.if_topic_exists is not IfTopicExists.FAIL:
-            raise ValueError("ifTopicExists may only be Fail with drill, which writes to topics of its own")
+            raise ValueError("ifTopicExists may only be Fail with drill, which writes to its own topics")
         if self.consumer_groups.restore is not GroupRestore.NONE:
             raise ValueError("consumerGroups.restore may only be None with drill, which moves no groups")
         if self.topics.rename:
-            raise ValueError("topics.rename has no effect with drill, which gives its topics names of its own")
+            raise ValueError("topics.rename has no effect with drill, which gives its topics their own names")
         if self.source.retrieval is not None:
             raise ValueError("source.retrieval has no effect with drill, which leaves cold objects out")
         if self.topics.retention is not TopicRetention.REFUSE:
             raise ValueError("topics.retention has no effect with drill, which deletes its topics")
         if self.dry_run:
-            raise ValueError("dryRun has no effect with drill, which writes to topics of its own")
+            raise ValueError("dryRun has no effect with drill, which writes to its own topics")
         return self
 
     @model_validator(mode="after")

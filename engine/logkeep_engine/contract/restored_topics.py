@@ -257,8 +257,8 @@ class RestoreTopics(Model):
             raise ValueError("topics.partitionCount gives records other offsets: offsets may not be Same with it")
         if groups:
             raise ValueError(
-                "topics.partitionCount leaves no place that stands for a position: consumerGroups.restore may only be "
-                "None with it"
+                "topics.partitionCount leaves no offset that corresponds to a position: consumerGroups.restore may "
+                "only be None with it"
             )
         if full:
             raise ValueError("topics.partitionCount mixes records of several partitions: verify may only be Counts")

@@ -241,7 +241,7 @@ class KafkaBackupSpec(Model):
         if self.snapshots is not None and self.how_compacted is not CompactedTopics.SNAPSHOT:
             raise ValueError("snapshots may be set only where compactedTopics is Snapshot")
         if len({item.name for item in self.erasures or ()}) < len(self.erasures or ()):
-            raise ValueError("each of erasures must have a name of its own")
+            raise ValueError("each of erasures must have its own name")
         if self.generations is not None and self.how_compacted is not CompactedTopics.GENERATIONS:
             raise ValueError("generations may be set only where compactedTopics is Generations")
         return self

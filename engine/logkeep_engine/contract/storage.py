@@ -27,7 +27,7 @@ def _uri(text: str) -> str:
     """Refuse folders that lead elsewhere, and control characters, written out or as codes: `%2e%2e` is `..`."""
     plain = unquote(text)
     if _CONTROL.search(plain):
-        raise ValueError("may not have line breaks or other control characters, nor codes of such (%0a)")
+        raise ValueError("may not have line breaks or other control characters, nor their codes (%0a)")
     if any(part in (".", "..") for part in plain.split("/")):
         raise ValueError("may not have '.' or '..' as the name of a folder")
     return text

@@ -28,7 +28,7 @@ _FOLDERS = (
     "/usr", "/var/data", "/var/run/secrets/kubernetes.io",
 )  # fmt: skip
 _SYSTEM_CLASSES = "system-"
-_TWICE = "is there twice"
+_TWICE = "appears twice"
 
 
 def template_problems(path: str, role: str, template: PodTemplate | None, archives: Iterable[str]) -> list[Problem]:

@@ -46,11 +46,11 @@ _CLIENT_ID = "logkeep"
 _BUFFERS = Buffers()
 ADVERTISED = (
     "Check that the broker is running, and that the address can be resolved and reached from here: it is the one that "
-    "the broker tells its clients (advertised.listeners). If it is of another network, take the bootstrap address of a "
-    "listener that advertises one of this network."
+    "the broker advertises to its clients (advertised.listeners). If it belongs to another network, use the "
+    "bootstrap address of a listener that advertises one of this network."
 )
 MISROUTED = (
-    "Check where this address leads to: the name, the port, and what forwards connections on the way. It must be a "
+    "Check where this address leads: the name, the port, and anything that forwards connections. It must be a "
     "broker of the cluster that spec.cluster.bootstrapServers names."
 )
 _AT_ONCE_SECONDS = 1.0  # a broker that is well takes milliseconds
@@ -316,7 +316,7 @@ class BrokerPool:
             raise self._too_old(node, error) from error
         except TimeoutError as error:
             wire.close(error)
-            raise BrokerTrouble(f"{self.name(node)} did not say of which cluster it is", timed_out=True) from error
+            raise BrokerTrouble(f"{self.name(node)} did not say which cluster it belongs to", timed_out=True) from error
         except OSError as error:
             wire.close()
             raise self._not_connected(node, f": {reason_of(error)}") from error

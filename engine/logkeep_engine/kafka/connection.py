@@ -133,7 +133,7 @@ def told_authorities() -> str:
     """Where the certificate authorities come from that are trusted as the brokers, for messages."""
     return by_place(
         "that spec.cluster.security.tls or spec.cluster.strimzi names",
-        f"in the file of {names.ENV_KAFKA_CA_FILE}, or those of this machine without it",
+        f"in the file of {names.ENV_KAFKA_CA_FILE}, or, without it, those of this machine",
     )
 
 
@@ -209,7 +209,7 @@ def _variable(environ: Mapping[str, str], name: str, where: str) -> str:
             f"{where}: the environment variable {name} is not set.",
             hint=by_place(
                 "The operator sets it from the Secret or the ConfigMap: check its keys.",
-                "A command reads no Secret: set it.",
+                "A command does not read Secrets: set the variable.",
             ),
         )
     return value

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 _SLOW_STORE = (
     "The brokers' remote store is too slow or failing: raise remote.fetch.max.wait.ms (500 by default), and "
-    "remote.log.manager.fetch.max.bytes.per.second if it is set. What was not read counts as not read: the next run "
+    "remote.log.manager.fetch.max.bytes.per.second if it is set. What was not read is not recorded: the next run "
     "tries it again."
 )
 _SILENT_LOG = (
-    "The broker's own log may say why it does not read there. What was not read counts as not read: the next run tries "
+    "The broker's own log may say why it does not read there. What was not read is not recorded: the next run tries "
     "it again."
 )
 

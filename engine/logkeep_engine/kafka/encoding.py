@@ -157,7 +157,7 @@ class Call(Generic[R]):
         lowest, highest = versions.get(self.api_key, (-1, -1))
         if not lowest <= self.version <= highest:
             takes = f"{lowest} to {highest}" if highest >= 0 else "none"
-            raise VersionMissing(f"request {self.api_key} version {self.version}, the broker takes {takes}")
+            raise VersionMissing(f"request {self.api_key} version {self.version}, the broker accepts {takes}")
 
     def encode(self, correlation_id: int, client_id: str) -> list[Buffer]:
         """The frame on the wire, in parts; those of the body are not copied."""

@@ -250,14 +250,14 @@ class Fetcher:
         async def ask(leader: Leader) -> EpochEnd:
             if leader.epoch < at_least:
                 raise BrokerTrouble(
-                    f"brokers know the leader of epoch {leader.epoch} only, there was one of {at_least}"
+                    f"brokers know only the leader of epoch {leader.epoch}, but there was one of {at_least}"
                 )
             wanted = (partition, leader.epoch, leader.epoch if epoch is None else epoch)
             answers = await self._pool.send(leader.node, 0, queries.epoch_ends({topic: [wanted]}))
             broker = self._pool.name(leader.node)
             answer = answers.partitions.get((topic, partition))
             if answer is None:
-                raise BrokerTrouble(f"{broker} left the partition out of its answer")
+                raise BrokerTrouble(f"{broker} did not include the partition in its answer")
             raise_for(answer.code, topic, partition, what, "DESCRIBE", broker)
             if answer.code != Code.NONE:
                 raise refused(answer.code, topic, partition, what, broker)

@@ -85,7 +85,10 @@ def _walk(data: memoryview, topic: str, partition: int) -> list[tuple[int, int]]
         offset, length = _OFFSET_LENGTH.unpack_from(data, at)
         if length < _LEAST_LENGTH:
             raise CorruptBatch(
-                f"Topic {topic!r} partition {partition}: the batch at offset {offset} says it is {length} bytes long.",
+                (
+                    f"Topic {topic!r} partition {partition}: the batch at offset {offset} claims to be {length} "
+                    "bytes long."
+                ),
                 hint="The leader's log is damaged; move the leadership to an intact replica.",
             )
         if at + LOG_OVERHEAD + length > size:
@@ -105,7 +108,7 @@ def next_offset(data: memoryview, topic: str, partition: int, asked: int) -> int
     batches = _walk(data[last_whole(data) :], topic, partition)
     if not batches or batches[-1][1] <= asked:
         raise CorruptBatch(
-            f"Topic {topic!r} partition {partition}: the {len(data)} bytes at offset {asked} hold no whole batch.",
+            f"Topic {topic!r} partition {partition}: the {len(data)} bytes at offset {asked} hold no complete batch.",
             hint="The leader's log is damaged; move the leadership to an intact replica.",
         )
     return batches[-1][1]

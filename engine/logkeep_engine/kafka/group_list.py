@@ -118,7 +118,7 @@ async def _coordinators(pool: BrokerPool) -> _Coordinators:
         raise BrokerTrouble("; ".join(silent.values()))
     said = [_as_known_by(view) for view in views.values()]
     if any(coordinators != said[0] for coordinators in said):
-        raise BrokerTrouble("the brokers do not agree on who coordinates groups")
+        raise BrokerTrouble("the brokers disagree about which of them coordinates groups")
     for partition, (leader, _) in said[0].leaders.items():
         if leader not in views:
             raise BrokerTrouble(f"partition {partition} of {CONSUMER_OFFSETS} has no leader: groups would be missing")
@@ -152,7 +152,7 @@ async def _listed_by(pool: BrokerPool, brokers: Iterable[int]) -> dict[str, List
         if answer.code != Code.NONE:
             raise BrokerRefused(
                 f"Cannot list groups: {pool.name(node)} says {Code.name_of(answer.code)}.",
-                hint="The broker's log says more.",
+                hint="See the broker's log.",
             )
         found |= {group.group_id: group for group in answer.groups}
     return found

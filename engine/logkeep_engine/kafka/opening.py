@@ -32,7 +32,7 @@ def refusal(broker: str, username: str | None, error: BaseException) -> BrokerRe
         if isinstance(cause, ssl.SSLError) and cause.reason:
             return BrokerRefused(
                 f"{broker} failed the TLS handshake: {cause.reason}.",
-                hint="Check the security protocol, and whether the broker wants a client certificate.",
+                hint="Check the security protocol, and whether the broker requires a client certificate.",
             )
         if isinstance(cause, WrongBroker):
             return BrokerRefused(

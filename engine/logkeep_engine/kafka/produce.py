@@ -42,16 +42,16 @@ _LAST_OFFSET_DELTA = struct.Struct(">i")
 
 _HINTS = {
     Code.OUT_OF_ORDER_SEQUENCE_NUMBER: "Another task wrote with this producer id, or an earlier batch is missing: "
-    "read back what is there before you continue.",
+    "read back what it holds before you continue.",
     Code.INVALID_PRODUCER_EPOCH: "A newer holder of this producer id has written to the partition.",
     Code.PRODUCER_FENCED: "A newer holder of this producer id has written to the partition.",
     Code.UNKNOWN_PRODUCER_ID: "The broker has forgotten this producer id (producer.id.expiration.ms).",
     Code.MESSAGE_TOO_LARGE: "Raise max.message.bytes of the topic to the size of the batch.",
     Code.RECORD_LIST_TOO_LARGE: "Raise segment.bytes of the topic above the size of the batch.",
     Code.INVALID_TIMESTAMP: "Widen message.timestamp.before.max.ms and message.timestamp.after.max.ms of the topic.",
-    Code.INVALID_RECORD: "A broker takes one batch with base offset 0 and no gaps; a compacted topic wants keys.",
+    Code.INVALID_RECORD: "A broker takes one batch with base offset 0 and no gaps; a compacted topic requires keys.",
     Code.CORRUPT_MESSAGE: "The bytes changed on their way, or the CRC was not computed again after a change.",
-    Code.INVALID_TXN_STATE: "A transactional batch is only taken inside its transaction: clear its transactional bit.",
+    Code.INVALID_TXN_STATE: "A transactional batch belongs inside its transaction: clear its transactional bit.",
     Code.UNSUPPORTED_COMPRESSION_TYPE: "The broker is too old for the compression of this batch.",
     Code.UNSUPPORTED_FOR_MESSAGE_FORMAT: "The topic has an old message format.",
 }
@@ -108,7 +108,7 @@ class _Guard:
             return
         if self._epoch is not None and leader.epoch < self._epoch:
             raise BrokerTrouble(
-                f"a broker knows the leader of epoch {leader.epoch} only, there was one of {self._epoch}"
+                f"a broker knows only the leader of epoch {leader.epoch}, but there was one of {self._epoch}"
             )
         if not alone:
             raise BrokerTrouble("the partition has another leader")
@@ -227,7 +227,7 @@ class _Outbox:
     def _base_offset(self, sent: _Sent, answer: protocol.ProduceAnswer | None) -> int:
         name = self._pool.name(self._node)
         if answer is None:
-            raise BrokerTrouble(f"{name} left the partition out of its answer")
+            raise BrokerTrouble(f"{name} did not include the partition in its answer")
         if answer.code == Code.NONE:
             return answer.base_offset
         if answer.code == Code.DUPLICATE_SEQUENCE_NUMBER:
@@ -351,7 +351,7 @@ class Producer:
                 continue
             if answer.code != Code.NONE:
                 raise BrokerRefused(
-                    f"{self._pool.name(node)} gives no producer id: {Code.name_of(answer.code)}.",
+                    f"{self._pool.name(node)} returned no producer id: {Code.name_of(answer.code)}.",
                     hint="Give the user the ACL IDEMPOTENT_WRITE on the cluster, or WRITE on any topic.",
                 )
             return answer.producer_id, answer.producer_epoch
@@ -472,7 +472,7 @@ def _refused(target: _Target, batch: tuple[Buffer, ...], code: int, reason: str)
     return ProduceRefused(
         f"Topic {target.topic!r} partition {target.partition}: "
         f"a batch of {sum(len(piece) for piece in batch)} bytes{producer} was refused: {said}.",
-        hint=_HINTS[Code(code)] if code in _HINTS else "The broker's log says more.",
+        hint=_HINTS[Code(code)] if code in _HINTS else "See the broker's log.",
     )
 
 

@@ -68,5 +68,5 @@ class ReadBack:
                 f"topic {topic!r} partition {partition}: the records at offset {written[0].base_offset} were taken "
                 "twice. A broker that had forgotten the producer id (producer.id.expiration.ms) got them from two "
                 "attempts of this run.",
-                hint="Delete what this run has written, and begin a new restore under another run id.",
+                hint="Delete what this run has written, and start a new restore under another run id.",
             )

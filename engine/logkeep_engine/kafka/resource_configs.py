@@ -83,7 +83,7 @@ class ConfigAdmin(Admin):
             wanted = [(resource, {item.key: item.value for item in items}) for resource, items in part]
             results = self._alter(wanted, "set configurations of groups and client metrics", only_check=only_check)
             for resource, items in part:
-                code, reason = results.get(resource, (int(Code.UNKNOWN_SERVER_ERROR), "the broker gave no answer"))
+                code, reason = results.get(resource, (int(Code.UNKNOWN_SERVER_ERROR), "the broker did not answer"))
                 if code == Code.NONE:
                     if not only_check:
                         self.note_change()

@@ -104,5 +104,5 @@ def refused(code: int, topic: str, partition: int, what: str, broker: str) -> Br
     """The error for a code that no broker should answer."""
     return BrokerRefused(
         f"Cannot {what} topic {topic!r} partition {partition}: {broker} says {Code.name_of(code)}.",
-        hint="The broker's log says more.",
+        hint="See the broker's log.",
     )

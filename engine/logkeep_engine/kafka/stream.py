@@ -157,6 +157,6 @@ def _not_readable(topic: str, partition: int, end: int, fetched: Fetched) -> Rec
     return RecordsWithheld(
         f"Topic {topic!r} partition {partition}: the last stable offset is {fetched.last_stable_offset}, but it had "
         f"been {end} or more before, and the leader's log may reach that far.",
-        hint="Too few replicas are in sync (min.insync.replicas) for the leader to give what it has: bring their "
-        "brokers back. What was not read counts as not read: the next run tries it again.",
+        hint="Too few replicas are in sync (min.insync.replicas) for the leader to return what it has: bring their "
+        "brokers back. What was not read is not recorded: the next run tries it again.",
     )

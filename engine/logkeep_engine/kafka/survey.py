@@ -251,7 +251,7 @@ class _Round(Generic[V, T]):
 
     def _take(self, where: Where, leader: PartitionView, answer: _Answer | None) -> None:
         if answer is None:
-            self.trouble[where] = f"{self.pool.name(leader.leader)} left it out of its answer"
+            self.trouble[where] = f"{self.pool.name(leader.leader)} did not include it in its answer"
         elif answer.code != Code.NONE:
             self._refused(where, answer.code, self.pool.name(leader.leader))
         else:

@@ -113,13 +113,13 @@ class PaddingTransactions:
         answer = await self._ask(lambda: init_producer_id(self._id, TIMEOUT_MS), "get a producer id for")
         if answer.code == Code.INVALID_TRANSACTION_TIMEOUT:
             raise BrokerRefused(
-                f"The cluster takes no transactions of {TIMEOUT_MS // 1000} s: INVALID_TRANSACTION_TIMEOUT.",
+                f"The cluster does not accept transactions of {TIMEOUT_MS // 1000} s: INVALID_TRANSACTION_TIMEOUT.",
                 hint=f"Set transaction.max.timeout.ms of the brokers to {TIMEOUT_MS} or more.",
             )
         if answer.code != Code.NONE:
             raise BrokerRefused(
                 f"The coordinator of transaction {self._id!r} says {Code.name_of(answer.code)}.",
-                hint="The broker's log says more.",
+                hint="See the broker's log.",
             )
         self._producer = (answer.producer_id, answer.producer_epoch)
         self._sequence = 0
@@ -209,7 +209,7 @@ class PaddingTransactions:
     def _check_written(self, answers: protocol.ProduceAnswers) -> None:
         answer = answers.partitions.get((self._topic, self._partition))
         if answer is None:
-            raise BrokerTrouble("a broker left the partition out of its answer")
+            raise BrokerTrouble("a broker did not include the partition in its answer")
         raise_for(answer.code, self._topic, self._partition, "write to", "WRITE", "")
         self._check(answer.code)
 
@@ -304,7 +304,7 @@ class PaddingTransactions:
             self._coordinator = None
             raise BrokerTrouble(f"the transaction {self._id!r}: {Code.name_of(code)}")
         raise BrokerRefused(
-            f"The transaction {self._id!r} is refused: {Code.name_of(code)}.", hint="The broker's log says more."
+            f"The transaction {self._id!r} is refused: {Code.name_of(code)}.", hint="See the broker's log."
         )
 
 

@@ -151,8 +151,8 @@ class UserAdmin(Admin):
         results = self._ask(ask, what)
         if lost and _not_allowed(results):
             raise BrokerUnavailable(
-                f"It is unknown whether the cluster has taken the orders to {what}: the answer was lost, and now the "
-                f"user may not: {Code.CLUSTER_AUTHORIZATION_FAILED.name}.",
+                f"It is unknown whether the cluster has carried out the request to {what}: the answer was lost, and "
+                f"the user now lacks the right: {Code.CLUSTER_AUTHORIZATION_FAILED.name}.",
                 hint="Start the same run again.",
             )
         return results
@@ -170,7 +170,7 @@ def _refused(items: Sequence[T], results: Results, what: str, operation: str) ->
         )
     if len(items) != len(results.items):
         raise BrokerRefused(
-            f"The cluster answers {len(results.items)} of {len(items)} orders.", hint="The broker's log says more."
+            f"The cluster answered {len(results.items)} of {len(items)} requests.", hint="See the broker's log."
         )
     return [
         SetRefused(item, _told(code, reason))

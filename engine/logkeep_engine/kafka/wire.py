@@ -148,7 +148,7 @@ class Wire(asyncio.BufferedProtocol):
 
     def _begin(self, size: int) -> None:
         if not _SIZE.size <= size <= _LARGEST or not self._waiting:
-            self.close(ConnectionError(f"an answer of {size} bytes to no request"))
+            self.close(ConnectionError(f"an answer of {size} bytes that belongs to no request"))
             return
         self._frame = self._buffers.lend(size)
         self._expect(self._frame.view)
@@ -159,7 +159,7 @@ class Wire(asyncio.BufferedProtocol):
         answered = reader.int32()
         if answered != waiting.correlation_id:
             frame.release()
-            self.close(ConnectionError(f"answer {answered} came where {waiting.correlation_id} was due"))
+            self.close(ConnectionError(f"answer {answered} came instead of {waiting.correlation_id}"))
             return
         self._waiting.popleft()
         self._since = self._loop.time()

@@ -235,7 +235,7 @@ class Storage(ABC):
         """The error for an object of at least `size` bytes that was to be read whole."""
         return ObjectTooLarge(
             f"{self.uri}/{path} has {size} bytes or more; an object of its kind has at most {most}.",
-            hint="Logkeep has not written it: find out who may write here, and restore the object from a copy.",
+            hint="Logkeep did not write it: find out who can write here, and restore the object from a copy.",
         )
 
     def reader(self, path: str, *, block: int = DEFAULT_BLOCK, start: int = 0) -> ObjectReader:

@@ -28,7 +28,7 @@ def require_keys(keys: names.Keys, environ: Mapping[str, str], told: str) -> Non
             f"{'is' if len(missing) == 1 else 'are'} not in the environment.",
             hint=by_place(
                 "The Secret must have the keys accessKeyId and secretAccessKey, or those that secretRef names.",
-                "A command reads no Secret: set the variables.",
+                "A command does not read Secrets: set the variables.",
             ),
         )
 
@@ -39,12 +39,12 @@ def require_identity(keys: names.Keys, environ: Mapping[str, str]) -> None:
         return
     ways = ", nor ".join(" and ".join(group) for group in _IDENTITIES)
     raise CredentialsMissing(
-        f"{keys.field}.credentials.workloadIdentity asks for the pod's own identity, and it has none: "
+        f"{keys.field}.credentials.workloadIdentity asks for the pod's own identity, but it has none: "
         f"neither {ways} is in the environment.",
         hint=by_place(
             "Bind both ServiceAccounts, of driver and executors, to a role: annotate them for IRSA, associate them for "
-            "EKS Pod Identity. Leave credentials out to take whatever the environment gives.",
-            "Leave credentials out to take whatever the environment gives.",
+            "EKS Pod Identity. Leave credentials out to use what the environment provides.",
+            "Leave credentials out to use what the environment provides.",
         ),
     )
 

@@ -246,7 +246,7 @@ class LocalStorage(Storage):
         if folder != root and not folder.startswith(root.rstrip(os.sep) + os.sep):
             raise StorageRefused(
                 f"{self.uri}/{path}: a symbolic link leads out of the folder, to {folder}.",
-                hint="Mount the other file system there instead, or find out who has made the link.",
+                hint="Mount the other file system there instead, or find out who created the link.",
             )
 
     def _write_temporary(self, target: Path, data: bytes) -> Path:
@@ -313,7 +313,7 @@ class _LocalWriter(ObjectWriter):
         if self._replaces == ANYTHING:
             os.replace(self._temporary, self._target)
             return
-        taken = ObjectExists(f"{self._storage.uri}/{self._path} was written by somebody else.")
+        taken = ObjectExists(f"{self._storage.uri}/{self._path} was written by another writer.")
         if self._replaces is None:
             try:
                 os.link(self._temporary, self._target)

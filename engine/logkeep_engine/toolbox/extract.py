@@ -31,7 +31,7 @@ def extract(source: LogSource, folder: Path) -> Iterator[ExtractedFile]:
     if source.archive is None or (source.segments and not wanted):
         raise Refused(
             "only segments of an archive of format Kafka can be written as a broker's files.",
-            hint="Other formats: `logkeep convert --format Kafka` makes such an archive of them.",
+            hint="For other formats: `logkeep convert --format Kafka` makes such an archive.",
         )
     names_of = {segment.topic_id: segment.topic for segment in wanted}
     several = {topic for topic, count in Counter(names_of.values()).items() if count > 1}

@@ -47,7 +47,7 @@ def survey(source: LogSource, *, interval_bytes: int = INDEX_INTERVAL_BYTES) -> 
     if source.single and not source.segments:
         raise Refused(
             f"{display(source.storage, source.single)}: its log is not there.",
-            hint="An index is made from the log beside it.",
+            hint="An index is made from the log next to it.",
         )
     if source.single and source.segments[0].is_checkpoint:
         raise Refused(
@@ -69,7 +69,7 @@ def rewrite(index: Index) -> str:
     none).
     """
     if index.made is None:
-        raise Refused(f"{index.name}: what it should be cannot be said.", hint="; ".join(index.faults))
+        raise Refused(f"{index.name}: its correct content is unknown.", hint="; ".join(index.faults))
     kept = ""
     if index.found is not None and not index.committed:
         kept = _free_name(index, index.found)

@@ -140,8 +140,8 @@ def _check(source: LogSource) -> None:
     if source.archive is not None:
         raise Refused(
             f"{source.archive.storage.uri} is an archive: its objects are never changed.",
-            hint="To restore what is whole, set onDamagedArchive: Skip in the KafkaRestore; indexes are put back by "
-            "`logkeep log index rebuild`.",
+            hint="To restore everything that is intact, set onDamagedArchive: Skip in the KafkaRestore; "
+            "indexes are put back by `logkeep log index rebuild`.",
         )
     named = [segment for segment in source.segments if segment.path == source.single]
     if source.single and (not named or named[0].is_checkpoint):
@@ -150,7 +150,7 @@ def _check(source: LogSource) -> None:
         _path_of(segment)
         recoverable = segment.has_batches or is_indexed(segment.layout)
         if not recoverable or segment.suffix == names.LOG_ZST:
-            raise Refused(f"{segment.name}: a file of this format is whole or not there, it is never cut.")
+            raise Refused(f"{segment.name}: a file of this format is complete or missing, never cut short.")
 
 
 def _plan_log(segment: ToolboxSegment, following: ToolboxSegment | None, tracker: TransactionTracker) -> RecoveryPlan:
@@ -190,7 +190,7 @@ def _plan_records(segment: ToolboxSegment) -> RecoveryPlan:
     lost = max(0, _entries(_index_of(path)) - found.records)
     named = [f"its index names {lost} more records, which are not there: restore them from a copy"] if lost else []
     if not found.records and (lost or segment.size != len(MAGIC)):
-        reason = "; ".join(["it has no whole record", *named])
+        reason = "; ".join(["it has no complete record", *named])
         empty = lost > 0 and not segment.size
         return RecoveryPlan(
             segment, 0, 0, segment.size, segment.base_offset, reason, unindexed=empty, lost_records=lost

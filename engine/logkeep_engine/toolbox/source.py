@@ -249,7 +249,7 @@ def _is_file(uri: str, endpoint: str | None, region: str | None) -> bool:
     if parts.scheme == "file":
         path = Path(unquote(parts.path))
         if not path.exists():
-            raise Refused(f"{path}: there is no such file or folder.")
+            raise Refused(f"{path}: this file or folder does not exist.")
         return path.is_file()
     folder, _, name = uri.rpartition("/")
     if urlsplit(folder).netloc == "" or not name:

@@ -79,8 +79,8 @@ RESOURCES: Mapping[str, ResourceKind] = {
         status=AskedStatus,
         short="kbrun",
         told=(
-            "Asks for a run of a KafkaBackup, once, and tells how that run ended. Whoever may create it need not "
-            "have the right to change the KafkaBackup."
+            "Asks for a run of a KafkaBackup, once, and reports how that run ended. A user who may create it does "
+            "not need the right to change the KafkaBackup."
         ),
         columns=(
             Column("Backup", ".spec.backupRef.name"),

@@ -90,14 +90,14 @@ class GoingOn(Starting):
         """Make the Job again, which vanished before the run was over."""
         if self.spec.suspend:
             return self.suspended(
-                "The run is suspended; its Job was deleted and is made again when spec.suspend is false.", run.id
+                "The run is suspended; its Job was deleted and is created again when spec.suspend is false.", run.id
             )
         try:
             self.create(self.wanted)
         except Waiting as waiting:
             return self.wait(waiting)
         if run.attempt == retry.NOT_STARTED:
-            said = "The run continues where it stopped; the driver's pod is on its way."
+            said = "The run continues where it stopped; the driver's pod is being created."
             return self.done(Phase.PENDING, conditions.reconciling("RunRetried", said), RESYNC_SECONDS)
         message = (
             f"Job {run.job} was deleted before the run was over; it is created again and continues from the last "
@@ -136,7 +136,7 @@ class GoingOn(Starting):
             return self._say(run, phase, "Retrieving", documents.progress.waits)
         if phase is Phase.RUNNING:
             return self._say(run, phase, "Running", "The run is in progress.")
-        return self._say(run, phase, "Pending", "The driver's pod is on its way.")
+        return self._say(run, phase, "Pending", "The driver's pod is being created.")
 
     def _make_access_again(self, reason: str) -> None:
         """Make accounts and rights of the namespace again, once when the run gets into a trouble that their deletion

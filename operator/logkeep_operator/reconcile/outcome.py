@@ -139,7 +139,7 @@ def _failed(
             StatusOutcome.FAILED, result.error_code or "RunFailed", _join(_say(result), explanation), result, end
         )
     reason = "OutOfMemory" if any(pod.exit_reason == "OOMKilled" for pod in drivers[-1:]) else job_reason or "RunFailed"
-    said = _pod_failure(drivers) or "the driver said nothing"
+    said = _pod_failure(drivers) or "the driver reported nothing"
     if unreadable:
         said = f"{said}; its report cannot be read: {unreadable}"
     return JobOutcome(StatusOutcome.FAILED, reason, _join(said, explanation), result, end)

@@ -276,7 +276,7 @@ class _Reconciliation(GoingOn):
         self.status = with_release_time(self.status, self.spec, self.now)
         succeeded = outcome.outcome is StatusOutcome.SUCCEEDED
         if self.wanted.id != run.id:  # asked for again meanwhile: this end says nothing of what is wanted now
-            state = conditions.reconciling(outcome.reason, f"Another run is asked for; the last one: {outcome.message}")
+            state = conditions.reconciling(outcome.reason, f"Another run is requested; the last one: {outcome.message}")
             return self.done(Phase.PENDING, (*state, *extra), 0.0)
         if outcome.outcome is StatusOutcome.DRY_RUN:
             state, phase = self._only_found_out(outcome.message), Phase.DRY_RUN
@@ -332,7 +332,7 @@ class _Reconciliation(GoingOn):
         )
         self.note_reasons()
         return self.done(
-            Phase.PENDING, self.on_its_way("RunStarted", "The driver's pod is on its way."), RESYNC_SECONDS
+            Phase.PENDING, self.on_its_way("RunStarted", "The driver's pod is being created."), RESYNC_SECONDS
         )
 
     def _tell_left_topics(self) -> None:
@@ -342,7 +342,7 @@ class _Reconciliation(GoingOn):
             return
         more = f" and {held.topics - len(held.topic_list)} more" if held.topics > len(held.topic_list) else ""
         message = (
-            f"Another run begins, and the status tells no more of the topics that run {last.id} has left held: "
+            f"Another run starts, and the status no longer shows the topics that run {last.id} left held: "
             f"{', '.join(held.topic_list)}{more}. Release them with `logkeep release --run-id {last.id}`."
         )
         self.event("Warning", "TopicsStayHeld", message, last.id)

@@ -190,14 +190,14 @@ class Release(GoingOn):
             self.actions.append(DeleteJob(found.name, found.uid))
         self.actions += [DeleteConfigMap(name) for name in names]
         if found is not None or names or any(pod.run_id == run.id for pod in self.observed.pods):
-            message = f"The Job before, {run.job}, and its pods are being deleted."
+            message = f"The previous Job, {run.job}, and its pods are being deleted."
             return self.wait(Waiting("WaitingForPreviousRun", message, False, WAIT_SECONDS))
         try:
             self.create(self.wanted)
         except Waiting as waiting:
             return self.wait(waiting)
         return self.done(
-            Phase.SUCCEEDED, self.on_its_way("RunStarted", "The driver's pod is on its way."), RESYNC_SECONDS
+            Phase.SUCCEEDED, self.on_its_way("RunStarted", "The driver's pod is being created."), RESYNC_SECONDS
         )
 
     def finish(self, run: RunStatus, outcome: JobOutcome) -> Plan:

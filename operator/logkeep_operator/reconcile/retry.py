@@ -50,9 +50,9 @@ def hint_compare(resource: Resource) -> str:
     """The message for a restore that was made while its CRD lacked fields: how it is looked at, and how it begins."""
     _, namespace, name = resource.key
     return (
-        "This KafkaRestore was made while its CRD lacked fields, and the API server may have dropped some of its spec, "
-        f"such as dryRun. Compare it with yours: kubectl -n {namespace} get krst {name} -o yaml. If it lacks "
-        "something, delete it and create it again. To begin as it is: "
+        "This KafkaRestore was created while its CRD lacked fields, and the API server may have dropped some of its "
+        f"spec, such as dryRun. Compare it with yours: kubectl -n {namespace} get krst {name} -o yaml. If it lacks "
+        "something, delete it and create it again. To start it as it is: "
         f"kubectl -n {namespace} annotate krst {name} {ANNOTATION_RUN_AGAIN}=<a new value> --overwrite"
     )
 

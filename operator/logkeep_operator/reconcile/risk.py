@@ -22,7 +22,7 @@ NEAR = 5  # a deadline is near if less than this part of the time until it is le
 
 _CAUSES = {
     "Time": "retention.ms keeps records for {}",
-    "Size": "retention.bytes keeps records for {} at the rate at which they come in",
+    "Size": "retention.bytes keeps records for {} at the rate at which records arrive",
     "Deleted": "archived records were deleted when they were {} old",
 }
 

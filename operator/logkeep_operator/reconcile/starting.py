@@ -141,7 +141,9 @@ class Starting(Step):
         changed = [b for b in lost if b["metadata"]["name"] == request and hash_of_config_map(b) != found.request_hash]
         if changed and not found.finished:
             self.actions.append(DeleteJob(found.name, found.uid))
-            message = f"ConfigMap {request} was deleted and the spec has changed since; Job {found.name} is made again."
+            message = (
+                f"ConfigMap {request} was deleted and the spec has changed since; Job {found.name} is created again."
+            )
             raise Waiting("WaitingForPreviousRun", message, False, WAIT_SECONDS)
         return [body for body in lost if body not in changed]
 
@@ -172,7 +174,7 @@ class Starting(Step):
     def _wait_for_others(self, run_id: str) -> None:
         """Wait until no other driver lives: none of an earlier run, and none of this run whose Job is gone."""
         if any(isinstance(action, DeleteJob) for action in self.actions):
-            raise Waiting("WaitingForPreviousRun", "The run before is being stopped.", False, WAIT_SECONDS)
+            raise Waiting("WaitingForPreviousRun", "The previous run is being stopped.", False, WAIT_SECONDS)
         for other in self.observed.jobs.values():
             if other.run_id == run_id and not other.deleting:
                 continue
@@ -183,7 +185,7 @@ class Starting(Step):
             raise Waiting("WaitingForPreviousRun", f"Job {other.name} has not ended yet.", False, WAIT_SECONDS)
         for pod in self.observed.pods:
             if pod.role == ROLE_DRIVER and pod.alive and not (pod.run_id == run_id and self.job(run_id) is not None):
-                message = f"Driver pod {pod.name} of a Job that is gone has not ended yet."
+                message = f"Driver pod {pod.name} of a deleted Job has not ended yet."
                 raise Waiting("WaitingForPreviousRun", message, False, WAIT_SECONDS)
 
     def _is_over(self, other: JobState) -> bool:
@@ -217,7 +219,7 @@ class Starting(Step):
             return
         message = (
             f"spec.storage: KafkaBackup {owner.name} writes this archive: no run is started. Name another storage.uri. "
-            "To hand the archive on, suspend or delete the other KafkaBackup first, and give this one the annotation "
+            "To hand the archive over, suspend or delete the other KafkaBackup first, and give this one the annotation "
             "logkeep.dev/take-over with the status.archive.anchor of the other."
         )
         raise Waiting("ArchiveOwned", message, True, OWNED_SECONDS)
@@ -232,7 +234,7 @@ class Starting(Step):
         lost = self._lost_config_maps(again, self.observed.jobs[run.id])
         self.actions += [Create(body) for body in lost]
         names = [body["metadata"]["name"] for body in lost]
-        message = f"ConfigMap {' and '.join(names)} of the run was deleted and is made again."
+        message = f"ConfigMap {' and '.join(names)} of the run was deleted and is created again."
         self.event("Warning", "ConfigMapRecreated", message, run.id)
 
     def note_reasons(self) -> None:

@@ -41,7 +41,7 @@ API_REFUSED, NAME_TAKEN = "ApiRefused", "NameTaken"
 CRDS_OUTDATED = "CrdsOutdated"
 _SAID_MAX = 256  # of a run in the history
 _STATES = ("Ready", "Reconciling", "Stalled", conditions.SCHEDULED_RUN)
-_REPLACED = "Another run was asked for before this one was over; what it had committed stays."
+_REPLACED = "Another run was requested before this one was over; what it had committed stays."
 
 
 def last_turn(status: Status) -> datetime | None:
@@ -181,7 +181,7 @@ class Step:
         return None
 
     def _adopt(self, found: FoundRun) -> Plan:
-        message = f"Run {found.id} was begun and the status did not know it."
+        message = f"Run {found.id} had started, but the status did not know it."
         self.event("Warning", "RunFound", message, found.id)
         trigger = found.origin.trigger
         scheduled = found.origin.scheduled if found.origin.scheduled is not None else self.before.last_schedule_time

@@ -22,10 +22,10 @@ NO_EXECUTORS_AFTER = timedelta(seconds=60)
 NO_PROGRESS_AFTER = timedelta(minutes=5)
 
 _WHAT_TO_DO = {
-    "ContainerConfigError": "Make what is missing, or correct the spec.",
-    "ImagePullFailed": "Check the name and the tag of the image, the way to the registry, and the pull secrets.",
-    "PodNotStarted": "If something is missing, make it, or correct the spec.",
-    "SecretMissing": "Make the Secret or its key in this namespace, or correct the spec.",
+    "ContainerConfigError": "Create what is missing, or correct the spec.",
+    "ImagePullFailed": "Check name and tag of the image, the network path to the registry, and the pull secrets.",
+    "PodNotStarted": "If something is missing, create it, or correct the spec.",
+    "SecretMissing": "Create the Secret or its key in this namespace, or correct the spec.",
 }
 
 
@@ -64,9 +64,9 @@ def silent_driver(heard: datetime | None, drivers: Sequence[PodState], now: date
     where = f" on node {pod.node}" if pod.node else ""
     return RunTrouble(
         "NoProgress",
-        f"Nothing has been heard of driver pod {pod.name}{where} since {timestamp(heard)}. Is the node lost? When "
-        f"it is certainly off: kubectl delete pod {pod.name} --force --grace-period=0; another driver then continues "
-        "from the last commit. Otherwise the pod's log says more.",
+        f"Nothing has been heard from driver pod {pod.name}{where} since {timestamp(heard)}. Is the node lost? If "
+        f"it is certain that it is off: kubectl delete pod {pod.name} --force --grace-period=0; another driver then "
+        "continues from the last commit. Otherwise see the pod's log.",
     )
 
 

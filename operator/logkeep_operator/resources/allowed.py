@@ -18,7 +18,7 @@ from logkeep_operator.resources.access import DRIVER_ACCOUNT, EXECUTOR_ACCOUNT
 from logkeep_operator.resources.foreign_code import foreign_code
 from logkeep_operator.settings import EngineSettings
 
-_ASK = "ask whoever has installed Logkeep"
+_ASK = "ask the administrator of Logkeep"
 
 
 class NotAllowed(SpecInvalid):

@@ -31,7 +31,7 @@ def difference(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> str | Non
         return None if _content(found) == _content(wanted) else "it holds another request"
     if found.get("immutable"):
         return "it cannot be changed"
-    return "the driver has not run yet, and it holds something" if any(_content(found)) else None
+    return "the driver has not run yet, but it holds something" if any(_content(found)) else None
 
 
 def owned_by(body: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:

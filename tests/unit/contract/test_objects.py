@@ -50,7 +50,7 @@ TRAPS = (
 def test_what_is_not_a_name_becomes_no_path(name: str) -> None:
     assert not is_name(name)
     for kind in ("KafkaBackup", "Secret", "Kafka", "ConfigMap", "Job"):
-        with pytest.raises(NotAName, match=re.escape(f"{name!r} is not the name of a {kind}, so nothing is asked")):
+        with pytest.raises(NotAName, match=re.escape(f"{name!r} is not the name of a {kind}, so no request")):
             api_path(kind, "team", name)
     with pytest.raises(NotAName, match="is not the name of a namespace"):
         api_path("KafkaBackup", name, "nightly")

@@ -317,7 +317,7 @@ BAD_BACKUPS = [
         "spec",
         "segment.compression may be Zstd only with format Kafka",
     ),
-    (backup(erasures=[ERASURE, ERASURE]), "spec", "each of erasures must have a name of its own"),
+    (backup(erasures=[ERASURE, ERASURE]), "spec", "each of erasures must have its own name"),
     (backup(erasures=[{**ERASURE, "name": "A"}]), "spec.erasures[0].name", "'A' is not a name in Kubernetes"),
     (backup(compactedTopics="Compact"), "spec.compactedTopics", "'Snapshot', 'Generations' or 'Log'"),
     *(

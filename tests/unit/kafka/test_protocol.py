@@ -108,7 +108,7 @@ def test_list_offset_answer_is_version_5() -> None:
 def test_version_a_broker_does_not_speak_is_refused() -> None:
     call = protocol.produce([("orders", 3, (b"",))], acks=-1, timeout_ms=1)
     call.check_version({0: (3, 13)})
-    with pytest.raises(VersionMissing, match="version 8, the broker takes 0 to 7"):
+    with pytest.raises(VersionMissing, match="version 8, the broker accepts 0 to 7"):
         call.check_version({0: (0, 7)})
 
 

@@ -47,9 +47,14 @@ class ShortOfBrokers(ControlPlane):
     ("known", "replicas", "error", "hint"),
     [
         (frozenset({1, 2}), (1, 2), TargetUnsuitable, "Brokers of the cluster: 2. If fewer"),
-        (frozenset({1, 2, 3}), (1, 2), BrokerUnavailable, "The cluster has 3 brokers, and 2 are alive: wait for the"),
+        (
+            frozenset({1, 2, 3}),
+            (1, 2),
+            BrokerUnavailable,
+            "The cluster has 3 brokers, and only 2 are alive: wait for the",
+        ),
         (None, (1, 2), TargetUnsuitable, "Brokers of the cluster: 2. If fewer"),
-        (None, (3, 1), BrokerUnavailable, "The cluster has 3 brokers, and 2 are alive: wait for the others"),
+        (None, (3, 1), BrokerUnavailable, "The cluster has 3 brokers, and only 2 are alive: wait for the others"),
     ],
 )
 def test_too_few_brokers(
@@ -58,7 +63,7 @@ def test_too_few_brokers(
     with pytest.raises(error, match="Topic 'copy' cannot have 3 replicas: only 2 brokers") as caught:
         ShortOfBrokers(known, replicas=replicas).check_replicas("copy", 3)
     assert hint in caught.value.hint
-    assert "set spec.topics.replicationFactor" in caught.value.hint
+    assert "lower spec.topics.replicationFactor" in caught.value.hint
 
 
 def test_brokers_that_come_back_are_waited_for() -> None:

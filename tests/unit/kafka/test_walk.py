@@ -38,14 +38,14 @@ def test_nothing_means_the_same_offset_again() -> None:
     assert next_offset(memoryview(b""), "t", 0, 12) == 12
 
 
-@pytest.mark.parametrize("data", [at(10, 5)[:40], at(3, 5)], ids=["no whole batch", "all before"])
+@pytest.mark.parametrize("data", [at(10, 5)[:40], at(3, 5)], ids=["no complete batch", "all before"])
 def test_bytes_that_lead_nowhere_are_an_error_not_a_loop(data: bytes) -> None:
-    with pytest.raises(CorruptBatch, match=r"'t' partition 4.*at offset 12 hold no whole batch"):
+    with pytest.raises(CorruptBatch, match=r"'t' partition 4.*at offset 12 hold no complete batch"):
         next_offset(memoryview(data), "t", 4, 12)
 
 
 def test_impossible_length_is_an_error_not_a_loop() -> None:
-    with pytest.raises(CorruptBatch, match="says it is -5 bytes long"):
+    with pytest.raises(CorruptBatch, match="claims to be -5 bytes long"):
         _walk(memoryview(struct.pack(">qi", 10, -5) + bytes(60)), "t", 0)
 
 

@@ -173,7 +173,7 @@ def test_patience_is_for_one_answer_and_not_for_the_line() -> None:
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (frame(4711, b"x"), "answer 4711 came where"),
+        (frame(4711, b"x"), "answer 4711 came instead of"),
         (struct.pack(">i", -1), "an answer of -1 bytes"),
         (struct.pack(">i", 3), "an answer of 3 bytes"),
         (struct.pack(">i", 2**31 - 1), "an answer of 2147483647 bytes"),
@@ -243,7 +243,7 @@ def test_connection_that_breaks_in_an_answer_fails_what_is_under_way() -> None:
 def test_version_that_the_broker_lacks_is_not_sent() -> None:
     async def work() -> None:
         async with connected(echoing) as wire:
-            with pytest.raises(VersionMissing, match="request 1 version 3, the broker takes 4 to 17"):
+            with pytest.raises(VersionMissing, match="request 1 version 3, the broker accepts 4 to 17"):
                 wire.send(Call(ECHO, 3, (b"",), lambda read: None))
             assert await wire.send(echo(b"fine")) == b"fine"
 

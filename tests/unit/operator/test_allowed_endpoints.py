@@ -71,7 +71,7 @@ def test_nothing_is_made_for_a_resource_whose_endpoint_is_not_allowed() -> None:
     assert (plan.status.phase, ready.reason) == (Phase.INVALID, "NotAllowed")
     assert ready.message.startswith(
         "spec.storage.endpoint: the endpoint https://evil.example is not in the chart's engine.allowed.endpoints; ask "
-        "whoever has installed Logkeep"
+        "the administrator of Logkeep"
     )
 
 

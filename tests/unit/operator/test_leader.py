@@ -202,7 +202,7 @@ def test_a_lease_that_another_has_taken_is_lost_at_once(bed: Bed) -> None:
     bed.version += 1
     bed.body = {"metadata": {"resourceVersion": str(bed.version)}, "spec": {**bed.spec, "holderIdentity": "edited"}}
     bed.time += 2
-    with pytest.raises(LeaseExpired, match="edited has taken it"):
+    with pytest.raises(LeaseExpired, match="edited holds it"):
         one.turn()
 
 

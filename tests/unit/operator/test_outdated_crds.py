@@ -66,7 +66,7 @@ def test_the_problem_names_crds_and_fields_and_what_to_do() -> None:
     told = problem_of(served_fields(without("spec.dryRun", "status.run", "status.lastHandledRun", "status.loss")))
     assert told == (
         "The CRDs in this cluster are older than this operator: kafkabackups.logkeep.dev lacks spec.dryRun, "
-        "status.run, status.lastHandledRun and 1 more. The API server would drop these fields without a word, so "
+        "status.run, status.lastHandledRun and 1 more. The API server would silently drop these fields, so "
         "nothing is started, changed or deleted. Apply the CRDs of this version: kubectl apply --server-side "
         "--force-conflicts -f charts/logkeep/crds/"
     )

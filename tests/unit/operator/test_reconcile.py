@@ -908,17 +908,17 @@ def test_executors_that_cannot_be_scheduled_are_in_the_status_and_the_run_goes_o
     ("pod", "reason", "does"),
     [
         ({"unschedulable": "0/1 nodes are available"}, "DriverUnschedulable", "0/1 nodes are available"),
-        ({"waiting": ("ErrImagePull", "not found")}, "ImagePullFailed", "not found. Check the name and the tag"),
+        ({"waiting": ("ErrImagePull", "not found")}, "ImagePullFailed", "not found. Check name and tag"),
         ({"waiting": ("ImagePullBackOff", "Back-off pulling image")}, "ImagePullFailed", "and the pull secrets."),
         (
             {"waiting": ("CreateContainerConfigError", 'secret "s3" not found')},
             "SecretMissing",
-            'secret "s3" not found. Make the Secret or its key in this namespace, or correct the spec.',
+            'secret "s3" not found. Create the Secret or its key in this namespace, or correct the spec.',
         ),
         (
             {"waiting": ("CreateContainerConfigError", "couldn't find key accessKeyId in Secret team/s3")},
             "SecretMissing",
-            "in Secret team/s3. Make the Secret or its key",
+            "in Secret team/s3. Create the Secret or its key",
         ),
         (
             {"waiting": ("CreateContainerError", "context deadline exceeded")},

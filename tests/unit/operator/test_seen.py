@@ -14,7 +14,7 @@ WRITTEN = Status(
             type="Ready",
             status="False",
             reason="RunStarted",
-            message="It is on its way.",
+            message="It is being created.",
             last_transition_time="2026-11-22T08:00:00Z",
             observed_generation=1,
         ),

@@ -57,8 +57,8 @@ class Squatted:
         (ready,) = (one for one in status["conditions"] if one["type"] == "Ready")
         assert (ready["status"], ready["reason"]) == ("False", "NameTaken")
         assert ready["message"] == (
-            f"{kind} {name} is there already and is not the one that this run needs: {why}. Nothing is started. Find "
-            f"out who has made it, and delete it: kubectl -n team delete {kind.lower()} {name}"
+            f"{kind} {name} exists already but is not the one that this run needs: {why}. Nothing is started. Find "
+            f"out who created it, and delete it: kubectl -n team delete {kind.lower()} {name}"
         )
         assert [w.body["reason"] for w in self.api.writes if "/events" in w.path][:1] == ["NameTaken"]
 
@@ -204,7 +204,7 @@ def test_an_end_that_was_written_before_the_run_is_not_believed(claims: bool) ->
     ("parts", "why"),
     [
         ({"immutable": True}, "it cannot be changed"),
-        ({"binaryData": {"result.json": "e30="}}, "the driver has not run yet, and it holds something"),
+        ({"binaryData": {"result.json": "e30="}}, "the driver has not run yet, but it holds something"),
     ],
 )
 def test_a_place_for_progress_that_comes_back_is_not_used(parts: dict[str, Any], why: str) -> None:
@@ -284,7 +284,7 @@ def test_a_binding_that_binds_something_else_is_told_and_nothing_is_started(
     with FakeApi() as api:
         here = Squatted(api)
         bound(api, role, labels, *subjects)
-        with pytest.raises(NameTaken, match="RoleBinding logkeep-driver is there already and binds another role than"):
+        with pytest.raises(NameTaken, match="RoleBinding logkeep-driver exists already and binds another role than"):
             here.looks()
         assert api.names("Job", "team") == []
         status = api.get("KafkaBackup", "team", "nightly")["status"]

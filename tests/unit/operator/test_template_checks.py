@@ -87,7 +87,7 @@ MOUNT = "spec.containers[0].volumeMounts[0]"
             "set spec.spark.conf[spark.executorEnv.LOGKEEP_TASK_MEMORY]",
         ),
         (env({"name": "SPARK_JAVA_OPT_1"}), "spec.containers[0].env[0].name", "is set by Spark"),
-        (env({"name": "A"}, {"name": "A"}), "spec.containers[0].env[1].name", "A is there twice"),
+        (env({"name": "A"}, {"name": "A"}), "spec.containers[0].env[1].name", "A appears twice"),
         (
             env({"name": "A", "value": "x", "valueFrom": {"fieldRef": {}}}),
             "spec.containers[0].env[0]",
@@ -108,7 +108,7 @@ MOUNT = "spec.containers[0].volumeMounts[0]"
         (
             volumes({"name": "a", "emptyDir": {}}, {"name": "a", "emptyDir": {}}),
             "spec.volumes[1].name",
-            "'a' is there twice",
+            "'a' appears twice",
         ),
         (volumes({"name": "a", "hostPath": {"path": "/"}}), "spec.volumes[0].hostPath", "unknown field"),
         (volumes({"name": "a", "nfs": {}}), "spec.volumes[0].nfs", "unknown field"),
@@ -119,7 +119,7 @@ MOUNT = "spec.containers[0].volumeMounts[0]"
         (mounts("/etc"), f"{MOUNT}.mountPath", "would hide or change '/etc/logkeep'"),
         (mounts("/"), f"{MOUNT}.mountPath", "would hide or change"),
         (mounts("/etc/logkeep/run/../run"), f"{MOUNT}.mountPath", "may not have '..' in it"),
-        (mounts("/mnt/a", "/mnt/a/"), "spec.containers[0].volumeMounts[1].mountPath", "is there twice"),
+        (mounts("/mnt/a", "/mnt/a/"), "spec.containers[0].volumeMounts[1].mountPath", "appears twice"),
         (mounts("//opt/code"), f"{MOUNT}.mountPath", "would hide or change '/opt/code'"),
         (mounts("/opt//code/./x"), f"{MOUNT}.mountPath", "would hide or change '/opt/code'"),
         (mounts("/lib/python3"), f"{MOUNT}.mountPath", "would hide or change '/usr'"),

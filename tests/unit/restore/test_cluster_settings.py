@@ -35,8 +35,8 @@ def test_what_differs_is_told_with_both_values() -> None:
     settings = {"log.retention.hours": "168", "num.partitions": "3"}
     found = Cluster(settings, {"metadata.version": 34, "group.version": 1}).beside(STATE)
     of_brokers, of_features = found.told()
-    assert "do not come back" in of_brokers
-    assert "errors.deadletterqueue.x=true (here not set); log.retention.hours=-1 (here 168): set by hand" in of_brokers
+    assert "are not restored" in of_brokers
+    assert "errors.deadletterqueue.x=true (here not set); log.retention.hours=-1 (here 168): set those" in of_brokers
     assert "num.partitions" not in of_brokers
     assert "share.version 1 (here 0)" in of_features
     assert "metadata.version" not in of_features

@@ -38,7 +38,7 @@ def test_a_range_of_addresses_is_not_sent_to_a_cluster_that_takes_it_for_a_name(
     }
     (told,) = told_refused("ACL", found.strange, " (the document)")
     assert told.startswith("2 ACLs could not be set: ALLOW User:alice from 10.0.0.0/8: READ on TOPIC orders (the host")
-    assert "; 1 of them denies, so others may do more than they could: set them by hand (the document)" in told
+    assert "; 1 of them denies, so other users may do more than before: set them by hand (the document)" in told
 
 
 def test_a_cluster_that_knows_ranges_gets_them() -> None:

@@ -63,6 +63,5 @@ def test_what_is_gone_is_counted_by_topic() -> None:
 def test_what_cannot_be_seen_is_told() -> None:
     (warning,) = told({("copy", 1): 0}, {("copy", 0): "no leader"})
     assert warning == (
-        "it cannot be seen whether targets have deleted records of this restore, first in topic copy partition 0: "
-        "no leader"
+        "it is unknown whether targets have deleted records of this restore, first in topic copy partition 0: no leader"
     )

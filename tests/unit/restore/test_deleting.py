@@ -54,5 +54,5 @@ def test_the_id_of_a_topic_of_another_name_is_refused(name: str) -> None:
 
 
 def test_what_brokers_do_not_tell_is_not_deleted() -> None:
-    with pytest.raises(BrokerUnavailable, match="cannot be seen whether topic 'a' is the one to delete: a broker says"):
+    with pytest.raises(BrokerUnavailable, match="is unknown whether topic 'a' is the one to delete: a broker says"):
         known(Brokers({"a": "1"}, silent="a"), {"a": "1"})

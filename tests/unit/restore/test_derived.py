@@ -94,11 +94,14 @@ def survey(**more: Any) -> tuple[PartitionSurvey, ...]:
 
 
 FORGED: list[tuple[Any, str]] = [
-    (lambda plan: with_topic(plan, target="payments"), "it restores payments, which the spec does not choose so"),
+    (
+        lambda plan: with_topic(plan, target="payments"),
+        "it restores payments, which the spec does not choose like this",
+    ),
     (lambda plan: replace(plan, topics=plan.topics * 2), "it restores orders, orders, which the spec does not choose"),
     (
         lambda plan: replace(plan, topics=(*plan.topics, replace(plan.topics[0], target="payments"))),
-        "it restores payments, which the spec does not choose so",
+        "it restores payments, which the spec does not choose like this",
     ),
     (lambda plan: replace(plan, topics=()), "it leaves out orders, which the spec chooses"),
     (lambda plan: with_topic(plan, source="other"), "of topic 'orders' it has another archived topic: 'other' instead"),
@@ -113,16 +116,16 @@ FORGED: list[tuple[Any, str]] = [
     (lambda plan: _first_part(plan, start=40), "another list of what goes to which partition"),
     (lambda plan: _first_part(plan, to=1), "another list of what goes to which partition"),
     (lambda plan: _first_part(plan, log_start=0, log_end=7), "another list of what goes to which partition"),
-    (lambda plan: with_topic(plan, created=False), "it appends to orders, and spec.ifTopicExists is Fail"),
-    (lambda plan: with_topic(plan, replaces="d" * 22), "it replaces orders, and spec.ifTopicExists is Fail"),
+    (lambda plan: with_topic(plan, created=False), "it appends to orders, but spec.ifTopicExists is Fail"),
+    (lambda plan: with_topic(plan, replaces="d" * 22), "it replaces orders, but spec.ifTopicExists is Fail"),
     (lambda plan: replace(plan, point=PointPlan(plan.commit, {(ORDERS.topic_id, 0): 1})), "up to another point"),
     (
         lambda plan: replace(plan, surveys=survey(damaged=(0,))),
-        "it leaves out records of .*, and spec.onDamagedArchive",
+        "it leaves out records of .*, but spec.onDamagedArchive",
     ),
     (
         lambda plan: replace(plan, surveys=survey(lost=(UnreadableRange(0, 9, "x"),))),
-        "it leaves out records of .*, and spec.onDamagedArchive is Refuse",
+        "it leaves out records of .*, but spec.onDamagedArchive is Refuse",
     ),
 ]
 
@@ -136,9 +139,9 @@ def _first_part(plan: RestorePlan, **changes: Any) -> RestorePlan:
 def test_a_plan_that_says_otherwise_is_refused_by_name(archive: Archive, forge: Any, told: str) -> None:
     spec = parsed()
     forged = forge(planned(archive, spec))
-    with pytest.raises(StateAltered, match=f"^{NAME}: .*{told}.*; nothing was done by it") as refused:
+    with pytest.raises(StateAltered, match=f"^{NAME}: .*{told}.*; it was not used") as refused:
         derived(context(archive, spec), forged, NAME)
-    assert "give it a bucket of its own (spec.state)" in refused.value.hint
+    assert "give it its own bucket (spec.state)" in refused.value.hint
 
 
 def test_a_plan_up_to_an_earlier_point_than_the_spec_says_is_refused(archive: Archive) -> None:
@@ -152,10 +155,10 @@ def test_a_plan_up_to_an_earlier_point_than_the_spec_says_is_refused(archive: Ar
 
 def test_a_run_that_replaces_may_not_append(archive: Archive) -> None:
     spec = parsed(ifTopicExists="Replace", confirm=["orders"])
-    with pytest.raises(StateAltered, match=r"it appends to orders, and spec\.ifTopicExists is Replace"):
+    with pytest.raises(StateAltered, match=r"it appends to orders, but spec\.ifTopicExists is Replace"):
         derived(context(archive, spec), with_topic(planned(archive, spec), created=False), NAME)
     spec = parsed(ifTopicExists="Append")
-    with pytest.raises(StateAltered, match=r"it replaces orders, and spec\.ifTopicExists is Append"):
+    with pytest.raises(StateAltered, match=r"it replaces orders, but spec\.ifTopicExists is Append"):
         derived(context(archive, spec), with_topic(planned(archive, spec), replaces="d" * 22), NAME)
 
 
@@ -163,7 +166,7 @@ def test_records_keep_their_offsets_in_topics_that_the_restore_creates_only(arch
     """Else it would remove the records of a live topic that lie in front of the archived ones."""
     spec = parsed(ifTopicExists="Resume", offsets="Same")
     derived(context(archive, spec), planned(archive, spec), NAME)
-    with pytest.raises(StateAltered, match=r"it writes to orders, which it has not created, and spec\.offsets is Same"):
+    with pytest.raises(StateAltered, match=r"it writes to orders, which it has not created, but spec\.offsets is Same"):
         derived(context(archive, spec), with_topic(planned(archive, spec), created=False), NAME)
 
 

@@ -335,7 +335,7 @@ def test_a_created_topic_holds_the_records_of_all_pairs_and_no_more() -> None:
         (OutletSummary(0, 4, 0, 4, 3), OutletSummary(1, 0, 0, 0)),
         (OutletSummary(0, 2, 0, 6, 3), OutletSummary(1, 0, 0, 0)),
     )
-    with pytest.raises(Exception, match="ends at offset 7 instead of 6: somebody else wrote"):
+    with pytest.raises(Exception, match="ends at offset 7 instead of 6: another producer wrote"):
         lacking(plan_of(), told, Leaders({(0, 3): 7}, {0: 7, 1: 0}))
     with pytest.raises(Exception, match="partition 1 ends at offset 1 instead of 0"):
         lacking(plan_of(), told, Leaders({(0, 3): 6}, {0: 6, 1: 1}))

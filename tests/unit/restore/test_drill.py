@@ -127,7 +127,7 @@ def test_a_note_comes_back_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"topics": {"orders": "id"}}, "names of topics that are not of the drill"),
+        ({"topics": {"orders": "id"}}, "names of topics that do not belong to the drill"),
         ({"token": ""}, "a token that no drill makes"),
         ({"token": "3f9a1c2e5b7d/../../topics"}, "a token that no drill makes"),
         ({"token": "3F9A1C2E5B7D"}, "a token that no drill makes"),

@@ -101,7 +101,7 @@ def test_positions_go_only_to_what_was_restored(state: RestoreState) -> None:
     stored(state, DONE, 0)
     assert opener(state, topics)("copy", 0).find(4).target == 4
     stored(state, DONE, 1_000_000)
-    with pytest.raises(StateAltered, match=r"copy/0\.json: it takes offset 4 to 1000004, outside of what was restored"):
+    with pytest.raises(StateAltered, match=r"copy/0\.json: it maps offset 4 to 1000004, outside of what was restored"):
         opener(state, topics)("copy", 0).find(4)
     for other in (
         replace(DONE, target_topic="payments"),

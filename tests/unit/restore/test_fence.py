@@ -33,7 +33,7 @@ from logkeep_engine.tasks import TaskProgress
 from tests.runners import Context
 from tests.unit.restore.tasks import task_of
 
-TAKEN = "Run second has taken over run first, whose driver has not shown for a while that it is still running"
+TAKEN = "Run second has taken over run first, whose driver had not shown for a while that it was still running"
 
 
 class Clocks:
@@ -96,7 +96,7 @@ def test_a_driver_that_shows_that_it_goes_on_behind_a_claim_lets_the_other_one_d
         claim.refuse_alive()
         clocks.move(monotonic=60.0)
         own.check()
-        with pytest.raises(RestoreBusy, match="Run first has begun this restore, and its driver is still running"):
+        with pytest.raises(RestoreBusy, match="Run first has started this restore, and its driver is still running"):
             claim.make()
         clocks.move(monotonic=60.0)
         own.check()

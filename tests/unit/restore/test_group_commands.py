@@ -29,10 +29,10 @@ def test_a_rollback_waits_for_the_end_of_the_run_and_of_the_one_in_its_place(
     monkeypatch.setattr("logkeep_engine.archive.catalog.run_note.time.sleep", lambda _: note.write(ended=False))
     context: Any = SimpleNamespace(run_id="first", state=state, cluster_id="cluster")
     run = RestoredGroups(context, begun=True)
-    with pytest.raises(RestoreBusy, match=f"Run {goes_on} has begun this restore, and its driver is still running"):
+    with pytest.raises(RestoreBusy, match=f"Run {goes_on} has started this restore, and its driver is still running"):
         run.rollback(RestoreGroups())
     note.write(ended=True)
-    with pytest.raises(SpecError, match="there is no run first of this restore"):
+    with pytest.raises(SpecError, match="this restore has no run first"):
         run.rollback(RestoreGroups())
     monkeypatch.setattr("logkeep_engine.restore.claim.stored_plan.stored_plan", lambda state: object())
     with pytest.raises(SpecError, match="has changed no position"):

@@ -139,8 +139,10 @@ class TestWarnings:
         gap, beyond = moved(place=OffsetPlace.GAP), moved(place=OffsetPlace.END, beyond=True)
         kept = moved(PositionOutcome.KEPT, "x", place=OffsetPlace.GAP)
         found = group_report.warnings([gap, gap, beyond, kept], "doc")
-        assert any(text.startswith("2 positions of consumer groups stood where no record is") for text in found)
-        assert any(text.startswith("1 position of consumer groups stood past the archived end") for text in found)
+        assert any(
+            text.startswith("2 positions of consumer groups pointed to an offset without a record") for text in found
+        )
+        assert any(text.startswith("1 position of consumer groups pointed past the archived end") for text in found)
 
     def test_positions_that_were_not_set_name_group_topic_and_reason(self) -> None:
         live = moved(PositionOutcome.REFUSED, "UNKNOWN_MEMBER_ID", group_id="live", members=True)

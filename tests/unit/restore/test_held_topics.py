@@ -166,7 +166,7 @@ def test_only_hold_holds_and_only_what_was_there(archive: Archive) -> None:
 
 def test_brokers_that_do_not_hold_it_end_the_run(archive: Archive) -> None:
     control = Control({"there": {}}, late=True)
-    with pytest.raises(BrokerUnavailable, match="there: the topics were held, and the brokers still answer"):
+    with pytest.raises(BrokerUnavailable, match="there: the topics were held, but the brokers still report"):
         hold_existing(context_of(archive, control), planned_of(archive, THERE))
 
 
@@ -306,8 +306,8 @@ def test_a_refusal_says_whether_something_was_changed(
     [
         (["there", "t" * 22, "1e3", None], StateAltered, "the retention of topic 'there' is '1e3'"),
         (["there", "t" * 22, "-2", None], StateAltered, "the retention of topic 'there' is '-2'"),
-        (["there", "x" * 22, "1", None], StateAltered, "it is not of the topics"),
-        (["payments", "t" * 22, "1", None], StateAltered, "it is not of the topics"),
+        (["there", "x" * 22, "1", None], StateAltered, "it is not about a topic"),
+        (["payments", "t" * 22, "1", None], StateAltered, "it is not about a topic"),
         (["there", "t" * 22, 1, None], ArchiveDamaged, "held topics"),
     ],
 )
@@ -332,7 +332,7 @@ def test_only_a_restore_that_holds_and_has_succeeded_is_released(
     with pytest.raises(SpecError, match="only a restore with Hold holds topics"):
         release(replace(context, spec=spec(retention="Refuse")))
     other = replace(context, run_id="other", state=context.state.of_run("other"))
-    with pytest.raises(SpecError, match=r"there is no run other of this restore: .*plan\.json is missing"):
+    with pytest.raises(SpecError, match=r"this restore has no run other: .*plan\.json is missing"):
         release(other)
     monkeypatch.setattr("logkeep_engine.restore.claim.stored_plan.stored_plan", lambda state: object())
     with pytest.raises(SpecError, match="run other has not succeeded: its topics may lack records"):
@@ -352,7 +352,7 @@ def test_a_default_of_the_source_that_cannot_be_read_is_not_guessed(
 ) -> None:
     control, context = held
     monkeypatch.setattr(releasing, "source_defaults", lambda *_: ({}, ["it is damaged"]))
-    with pytest.raises(SpecError, match="topic copy has no retention of its own, and it is damaged"):
+    with pytest.raises(SpecError, match="topic copy has no retention of its own, but it is damaged"):
         release(context)
     assert control.changes == []
 
@@ -382,7 +382,7 @@ def test_topics_are_held_until_their_time_is_over(
     monkeypatch.setattr("logkeep_engine.restore.run.releasing.time.time", lambda: until - 1)
     with pytest.raises(Refused, match=r"run restore-1 holds its topics until 1970-01-01T01:.*nothing was released"):
         release(context, in_time=True)
-    with pytest.raises(SpecError, match=r"spec\.topics\.holdFor: without it topics are held until somebody"):
+    with pytest.raises(SpecError, match=r"spec\.topics\.holdFor: without it topics are held until you"):
         release(replace(context, spec=spec()), in_time=True)
     assert control.changes == []
     monkeypatch.setattr("logkeep_engine.restore.run.releasing.time.time", lambda: until)

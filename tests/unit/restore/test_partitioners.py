@@ -93,7 +93,7 @@ def test_a_topic_is_divided_by_the_partitioner_by_which_it_lies(tmp_path: Path, 
     archive = archive_with(tmp_path, (by(partitioner), [*KEYS, None, b"", *KEYS]))
     found, told = chosen(archive)
     assert found is partitioner
-    assert f"records lie by {partitioner}, the default of" in told
+    assert f"records follow {partitioner}, the default of" in told
     assert "topic orders (of 60 keys that were looked at, " in told
     assert f"60 where {partitioner} puts them" in told
     assert chosen(archive, partitioner=partitioner.value) == (partitioner, told)
@@ -103,7 +103,9 @@ def test_a_topic_is_divided_by_the_partitioner_by_which_it_lies(tmp_path: Path, 
 def test_a_spec_that_says_another_one_is_refused(tmp_path: Path, partitioner: Partitioner) -> None:
     (other,) = set(Partitioner) - {partitioner}
     archive = archive_with(tmp_path, (by(partitioner), KEYS))
-    with pytest.raises(TargetUnsuitable, match=f"partitioner is {other}, and .* do not lie so: topic orders .of 60"):
+    with pytest.raises(
+        TargetUnsuitable, match=f"partitioner is {other}, but .* not distributed like this: topic orders .of 60"
+    ):
         chosen(archive, partitioner=other.value)
 
 
@@ -126,22 +128,20 @@ def test_a_few_that_lie_elsewhere_do_not_count(tmp_path: Path) -> None:
 
 def test_records_that_lie_by_neither_are_divided_as_the_spec_says_and_else_refused(tmp_path: Path) -> None:
     archive = archive_with(tmp_path, (by_hand, KEYS))
-    with pytest.raises(
-        TargetUnsuitable, match=r"lie neither by murmur2 nor by crc32: topic orders .*; nothing was"
-    ) as no:
+    with pytest.raises(TargetUnsuitable, match=r"follow neither murmur2 nor crc32: topic orders .*; nothing was") as no:
         chosen(archive)
-    assert "Set spec.topics.partitioner to that of the producers from now on" in no.value.hint
+    assert "Set spec.topics.partitioner to the partitioner that the producers will use" in no.value.hint
     for partitioner in Partitioner:
         found, told = chosen(archive, partitioner=partitioner.value)
         assert found is partitioner
-        assert f"lie neither by murmur2 nor by crc32, and are divided by {partitioner}, the default of" in told
+        assert f"follow neither murmur2 nor crc32, and are divided by {partitioner}, the default of" in told
 
 
 def test_of_one_partition_nothing_can_be_seen(tmp_path: Path) -> None:
     archive = archive_with(tmp_path, (by("crc32", 1), KEYS), count=1)
     found, told = chosen(archive)
     assert found is Partitioner.MURMUR2
-    assert "cannot be seen by which partitioner records lie" in told
+    assert "is unknown which partitioner records follow" in told
     assert "topic orders (it has one partition)" in told
     assert chosen(archive, partitioner="crc32") == (Partitioner.CRC32, "")
 
@@ -155,7 +155,7 @@ def test_where_no_key_is_among_the_newest_that_is_told(tmp_path: Path) -> None:
     archive = archive_with(tmp_path, (by("crc32"), KEYS), (lambda _, at: at % 3, [None] * 15_300))
     found, told = chosen(archive)
     assert found is Partitioner.MURMUR2
-    assert "cannot be seen by which partitioner records lie" in told
+    assert "is unknown which partitioner records follow" in told
     assert "of 0 keys that were looked at" in told
     assert chosen(archive, partitioner="crc32") == (Partitioner.CRC32, "")
 
@@ -163,7 +163,7 @@ def test_where_no_key_is_among_the_newest_that_is_told(tmp_path: Path) -> None:
 def test_a_handful_of_keys_proves_nothing(tmp_path: Path) -> None:
     keys = [key for key in KEYS if by("murmur2")(key, 0) != by("crc32")(key, 0)]
     few = archive_with(tmp_path / "few", (by("murmur2"), keys[:4]))
-    assert "cannot be seen by which partitioner records lie" in chosen(few)[1]
+    assert "is unknown which partitioner records follow" in chosen(few)[1]
     assert chosen(few, partitioner="crc32") == (Partitioner.CRC32, "")
     assert chosen(archive_with(tmp_path / "five", (by("crc32"), keys[:5])))[0] is Partitioner.CRC32
 
@@ -218,7 +218,9 @@ def test_a_stored_plan_is_held_to_the_spec_and_the_records(
     if not refused:
         refuse_other_partitioners(run, planned, NAME)
         return
-    with pytest.raises(StateAltered, match=f"^{NAME}: it divides topic 'orders' by {said}, and not by crc32; nothing"):
+    with pytest.raises(
+        StateAltered, match=f"^{NAME}: it divides topic 'orders' by {said}, and not by crc32; it was not used"
+    ):
         refuse_other_partitioners(run, planned, NAME)
 
 

@@ -251,7 +251,7 @@ class TestExistingTopics:
         with pytest.raises(TopicExists) as resume:
             refuse_unknown(choices, ["orders"], "s3://a", everything=True)
         for hint in (fail.value.hint, resume.value.hint):
-            assert "Delete what is there" in hint
+            assert "Delete the topic" in hint
             for word in ("spec.topics", "Append", "Replace"):
                 assert word not in hint
         with pytest.raises(TopicExists, match="Or choose Append or Replace"):
@@ -268,7 +268,7 @@ class TestExistingTopics:
         assert check_append(replace(choice, wanted=1), self.existing(1), FACTS, NOW) == []
         for there, told in ((1, "1 partition"), (4, "4 partitions")):
             with pytest.raises(
-                TargetUnsuitable, match=f"partitionCount: topic copy has {told} already, 3 are asked for"
+                TargetUnsuitable, match=f"partitionCount: topic copy has {told} already, but 3 are requested"
             ):
                 check_append(choice, self.existing(there), FACTS, NOW)
         assert check_append(choice, self.existing(3), FACTS, NOW) == []

@@ -278,8 +278,8 @@ def test_offsets_that_the_archive_does_not_have_are_refused(storage: Storage) ->
     run(storage, "one", 0, 10)
     assert held(seen(storage, offsets((0, 0), (1, 0)))) == []
     for wanted, message in {
-        offsets((0, 11)): "topic orders partition 0: offset 11 lies after the archived end 10",
-        offsets((1, 1)): "topic orders partition 1: offset 1 lies after the archived end 0",
+        offsets((0, 11)): "topic orders partition 0: offset 11 is after the archived end 10",
+        offsets((1, 1)): "topic orders partition 1: offset 1 is after the archived end 0",
         offsets((2, 0)): r"the archived topic has 2 partitions\. They are 0 to 1",
         point(offsets=[{"topic": "other", "partition": 0, "offset": 0}]): "topic 'other' is not restored",
     }.items():

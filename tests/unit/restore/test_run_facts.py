@@ -38,4 +38,4 @@ def test_brokers_that_do_not_tell_whether_the_topics_are_the_same(
     found = restored_before(context_of(tmp_path, ["t"]), planned, NOTED)
     assert found is not None
     assert found.records == 7
-    assert "it can no longer be seen whether the topics are those" in found.warnings[0]
+    assert "it is no longer known whether the topics are those" in found.warnings[0]

@@ -15,7 +15,7 @@ from logkeep_engine.restore.planning.restored_before import RestoreKey
 from logkeep_engine.restore.planning.resuming import finished_before
 from logkeep_engine.storage import LocalStorage
 
-DONE = "Run first had begun this restore, and has just ended it with success; nothing was written"
+DONE = "Run first had started this restore, and has just finished it successfully; nothing was written"
 
 
 @pytest.fixture

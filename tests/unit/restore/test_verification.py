@@ -40,7 +40,7 @@ def report(*partitions: VerifiedPartition, idle: Sequence[IdlePartition] = (), e
     return VerificationReport("run-1", "a", "c", 1.0, 2.0, partitions, idle, empty, before)
 
 
-TAKEN = IdlePartition("t<", 0, Verdict.NOT_VERIFIED, "4 offsets are taken")
+TAKEN = IdlePartition("t<", 0, Verdict.NOT_VERIFIED, "4 offsets are used")
 GONE = IdlePartition("t", 1, Verdict.DIFFERENT, "the partition is gone")
 
 
@@ -76,7 +76,7 @@ class TestReport:
         body = json.loads(document)
         assert [item["partition"] for item in body["partitions"]] == [0, 1]
         assert body["idle"] == [
-            {"target": "t<", "partition": 0, "verdict": "NotVerified", "reason": "4 offsets are taken"}
+            {"target": "t<", "partition": 0, "verdict": "NotVerified", "reason": "4 offsets are used"}
         ]
         for wrong in (b"", b"[]", b"{}", document.replace(b'"format":1', b'"format":2')):
             assert facts_of(wrong, "uri") is None

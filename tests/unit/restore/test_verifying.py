@@ -177,7 +177,7 @@ def test_a_log_whose_beginning_goes_while_it_is_read_is_not_verified(tmp_path: P
 
     found = verified(5000, Log(range(5000), then=removed), tmp_path)
     assert found.verdict is Verdict.NOT_VERIFIED
-    assert found.reasons == ("the target's log begins at offset 40: what was before it is gone",)
+    assert found.reasons == ("the target's log begins at offset 40: everything before it is gone",)
 
 
 def test_a_damaged_batch_of_the_target_is_named_with_its_place(tmp_path: Path) -> None:
@@ -309,12 +309,12 @@ def test_an_empty_partition_that_is_gone_is_not_equal() -> None:
     assert idle(AS_THEY_MUST_BE) == ([], 2)
     gone = [("copy", 1, Verdict.DIFFERENT, "the partition is gone")]
     assert idle({("copy", 0): 0}) == (gone, 1)
-    short = [("copy", 1, Verdict.DIFFERENT, "its log ends at offset 1, and not at 2")]
+    short = [("copy", 1, Verdict.DIFFERENT, "its log ends at offset 1, not at 2")]
     assert idle({("copy", 0): 0, ("copy", 1): 1}) == (short, 1)
 
 
 def test_an_empty_partition_with_records_of_others_is_not_verified() -> None:
-    reason = "500 offsets are taken where the archive has no record: others have written to it"
+    reason = "500 offsets are used where the archive has no record: others have written to it"
     assert idle({("copy", 0): 500, ("copy", 1): 2}) == ([("copy", 0, Verdict.NOT_VERIFIED, reason)], 1)
 
 

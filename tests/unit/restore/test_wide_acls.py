@@ -40,9 +40,9 @@ def test_what_names_one_thing_and_one_known_principal_comes_back(acl: Acl) -> No
         ({"resource": "17", "name": "x"}, {"cluster": True}, "on the cluster"),
         ({"name": "*", "operation": "ALL"}, {"anyResource": True}, "on any resource"),
         ({"name": "*", "permission": "DENY"}, {"anyResource": True}, "on any resource"),
-        ({"principal": "User:*"}, {"anyPrincipal": True}, "for anybody"),
-        ({"principal": "User:*", "permission": "DENY"}, {"anyPrincipal": True}, "for anybody"),
-        ({"principal": "Group:*"}, {"anyPrincipal": True}, "for anybody"),
+        ({"principal": "User:*"}, {"anyPrincipal": True}, "for everyone"),
+        ({"principal": "User:*", "permission": "DENY"}, {"anyPrincipal": True}, "for everyone"),
+        ({"principal": "Group:*"}, {"anyPrincipal": True}, "for everyone"),
         ({"principal": "User:mallory"}, {"principals": ["User:m.*"]}, "does not know its principal"),
         ({"principal": "User:mallory", "permission": "3"}, {"principals": ["User:m.*"]}, "does not know its principal"),
         ({"resource": "2", "name": "x"}, {"cluster": True}, "on the cluster"),
@@ -69,7 +69,7 @@ def test_an_acl_that_reaches_far_in_several_ways_needs_all_words() -> None:
 
 
 def test_the_wildcard_is_not_a_principal_that_a_pattern_names() -> None:
-    assert "for anybody" in reasons(PLAIN._replace(principal="User:*"), principals=[".*"])
+    assert "for everyone" in reasons(PLAIN._replace(principal="User:*"), principals=[".*"])
 
 
 def test_a_pattern_must_match_the_whole_principal() -> None:
@@ -89,7 +89,7 @@ def test_the_warning_names_the_first_and_says_whether_some_deny() -> None:
     assert told.startswith(
         "7 ACLs were held back, since spec.acls does not name them: ALLOW User:m0 from *: READ on TOPIC orders (the "
     )
-    assert " and 2 more; 1 of them denies, so others may do more than they could: set those by hand" in told
+    assert " and 2 more; 1 of them denies, so other users may do more than before: set those that you need" in told
     assert told.endswith("(report)")
     (would,) = told_held_back(held_back(acls[:1], KNOWN, NOTHING), would=True)
     assert would.startswith("1 ACL would be held back")

@@ -88,7 +88,7 @@ def test_a_hole_that_nothing_explains_is_told(
         read(*batches, target=target, log_start=log_start)
     assert caught.value.message.startswith("topic 'orders' partition 0: ")
     assert missing in caught.value.message
-    assert "begin a new restore under another run id" in caught.value.hint
+    assert "start a new restore under another run id" in caught.value.hint
 
 
 def test_runs_beside_a_busy_producer_take_little_memory() -> None:

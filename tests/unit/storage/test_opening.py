@@ -100,7 +100,7 @@ def test_a_secret_that_did_not_arrive_is_said_by_variable_and_key() -> None:
         open_storage(spec, {"AWS_ACCESS_KEY_ID": "id"})
     assert str(caught.value) == (
         "storage.credentials.secretRef names Secret 'keys', but AWS_SECRET_ACCESS_KEY is not in the environment. "
-        "A command reads no Secret: set the variables."
+        "A command does not read Secrets: set the variables."
     )
     assert isinstance(open_storage(spec, {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key"}), S3Storage)
 

@@ -146,8 +146,8 @@ def test_a_list_is_whole_however_the_store_says_that_there_is_more(store: Store)
         (the_first_page_for_ever, "comes back to the object 'x/topics/a b\\+ü&00': the store ignores where a page"),
         (the_first_page_with_other_tokens, "comes back to the object 'x/topics/a b\\+ü&00'"),
         (the_first_page_without_tokens, "comes back to the object 'x/topics/a b\\+ü&00'"),
-        (empty_pages_for_ever, "does not end: two of its pages go on at 'more'"),
-        (nothing_and_more, "goes on after a page that has no object and lacks its NextContinuationToken"),
+        (empty_pages_for_ever, "does not end: two of its pages continue at 'more'"),
+        (nothing_and_more, "continues after a page that has no object and lacks its NextContinuationToken"),
         (everything, "has the object 'other/a', which was not asked for: the store ignores the prefix"),
     ],
 )
@@ -188,9 +188,9 @@ def test_lists_of_versions_and_of_uploads_that_do_not_go_on_are_refused() -> Non
     key, more = {"NextKeyMarker": "x/a"}, {"IsTruncated": True}
     markers = {"NextVersionIdMarker": "1", "NextUploadIdMarker": "1"}
     for pages, what in (
-        ([more], "goes on after a page that lacks its NextKeyMarker"),
-        ([more | key], "goes on after a page that lacks its Next(VersionId|UploadId)Marker"),
-        ([more | key | markers], "does not end: two of its pages go on at 'x/a 1'"),
+        ([more], "continues after a page that lacks its NextKeyMarker"),
+        ([more | key], "continues after a page that lacks its Next(VersionId|UploadId)Marker"),
+        ([more | key | markers], "does not end: two of its pages continue at 'x/a 1'"),
         (
             [{"Versions": [{"Key": "y/a"}], "Uploads": [{"Key": "y/a"}]}],
             "has the object 'y/a', which was not asked for",

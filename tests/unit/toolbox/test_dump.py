@@ -435,7 +435,7 @@ def test_an_archive_is_dumped_by_topic_partition_and_object(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["{}/none"], "error: {}/none: there is no such file or folder.\n"),
+        (["{}/none"], "error: {}/none: this file or folder does not exist.\n"),
         (["{}/empty"], "error: {}/empty: there is no archive and no log.\n"),
         (["{}/notes.txt"], "error: {}/notes.txt is not a file of a log.\n"),
         (

@@ -527,4 +527,4 @@ def test_what_cannot_be_cut_is_refused(folder: Path, tmp_path: Path) -> None:
     (other / "orders+0-0.data").write_bytes(b"Obj\x01")
     done = run("recover", other)
     assert done.exit_code == 2
-    assert "a file of this format is whole or not there, it is never cut" in done.stderr
+    assert "a file of this format is complete or missing, never cut short" in done.stderr

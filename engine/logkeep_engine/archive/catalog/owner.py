@@ -105,7 +105,7 @@ def _owned(archive: Archive, state: ArchiveState | None) -> ArchiveOwned:
     how = f"Use another storage.uri, or act once for its owner with --owner {owner.label if owner else ''}."
     if claim.owner is not None and now is not None:
         how = (
-            "Use another storage.uri. To hand the archive on, stop its owner first; then give the KafkaBackup the "
+            "Use another storage.uri. To hand the archive over, stop its owner first; then give the KafkaBackup the "
             f"annotation logkeep.dev/take-over={now} (and logkeep.dev/run to run at once), or `logkeep backup` "
             f"--take-over {now}."
         )

@@ -25,8 +25,8 @@ def refuse_unknown(state: RestoreState) -> None:
 def unknown_run(state: RestoreState) -> SpecError:
     """The error for the id of a run that has not begun."""
     return SpecError(
-        f"there is no run {state.run_id} of this restore: {state.name(PLAN)} is missing",
-        hint="Name a run that has begun, and its spec.state if it has one.",
+        f"this restore has no run {state.run_id}: {state.name(PLAN)} is missing",
+        hint="Name a run that has started, and its spec.state if it has one.",
     )
 
 
@@ -40,45 +40,46 @@ def store_plan(context: RestoreContext, plan: RestorePlan) -> None:
         # If the answer to this very call was lost, the object is the same.
         if state.storage.read(path) != data:
             raise SpecError(
-                f"run {context.run_id} is being started twice at once",
-                hint="Wait for the other one, or give this restore a run id of its own.",
+                f"run {context.run_id} is being started twice at the same time",
+                hint="Wait for the other one, or give this restore its own run id.",
             ) from None
 
 
 _AS_BEGUN = (
-    "Give the command the file with which the run was begun, with `ifTopicExists` as the option --if-topic-exists has "
-    "set it then. What decides nothing of what is restored may differ, such as limits, security and topics.holdFor."
+    "Give the command the file that the run was started with, and in it the `ifTopicExists` that the option "
+    "--if-topic-exists had set. Fields that do not affect what is restored may differ, such as limits, security and "
+    "topics.holdFor."
 )
 
 
 def refuse_other_plan(context: RestoreContext, plan: RestorePlan, digest: str) -> None:
-    """Raises SpecError for the plan of a run that was begun with another spec, archive or cluster, and StateAltered for
-    that of another run. `digest` is that of this run's spec."""
-    hint = _AS_BEGUN if context.only_asked else "Give this restore a run id of its own."
+    """Raises SpecError for the plan of a run that was started with another spec, archive or cluster, and StateAltered
+    for that of another run. `digest` is that of this run's spec."""
+    hint = _AS_BEGUN if context.only_asked else "Give this restore its own run id."
     if plan.archive_id != context.archive.info.archive_id:
-        raise SpecError(f"run {context.run_id} was begun from archive {plan.archive_id}, not this one", hint=hint)
+        raise SpecError(f"run {context.run_id} was started from archive {plan.archive_id}, not this one", hint=hint)
     if plan.cluster_id != context.cluster_id:
         raise SpecError(
-            f"run {context.run_id} was begun into Kafka cluster {plan.cluster_id}, not {context.cluster_id}",
+            f"run {context.run_id} was started into Kafka cluster {plan.cluster_id}, not {context.cluster_id}",
             hint=hint,
         )
     if plan.run_id != context.state.run_id:
         raise StateAltered(
-            f"{context.state.name(PLAN)} is the plan of run {plan.run_id}; nothing was done by it", hint=ALTERED
+            f"{context.state.name(PLAN)} is the plan of run {plan.run_id}; it was not used", hint=ALTERED
         )
     if plan.spec_digest != digest:
         raise SpecError(
-            f"run {context.run_id} was begun with another spec",
+            f"run {context.run_id} was started with another spec",
             hint=_AS_BEGUN
             if context.only_asked
-            else "Take the spec with which it was begun, or give this restore a run id of its own.",
+            else "Use the spec that it was started with, or give this restore its own run id.",
         )
 
 
 def overtaken(plan: RestorePlan) -> ArchiveMismatch:
     """The error of a restore that an erasure has overtaken."""
     return ArchiveMismatch(
-        f"Run {plan.run_id} cannot continue: an erasure has taken records of what it restores, or of what shows its "
-        "point, out of the archive since it began, so it is unknown which records are in the target.",
-        hint="Begin the restore again, under another run id, into topics without what this run has written.",
+        f"Run {plan.run_id} cannot continue: since it started, an erasure has removed records that it restores, or "
+        "that determine its point, from the archive, so it is unknown which records are in the target.",
+        hint="Start the restore again under another run id, into topics without what this run has written.",
     )

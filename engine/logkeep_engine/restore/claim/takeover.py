@@ -33,7 +33,7 @@ WATCH_SECONDS = 40.0
 FILE = "taken-over.json"
 CLAIM = StoredDocument("claim of a run", 1, {"by": str}, most=NOTE_BYTES)
 _ALTERED = "The object was altered. Find out which run continues this restore. If none does, delete the object."
-_HINT = "Look how that run ends. If it was deleted, continue in another KafkaRestore with ifTopicExists: Resume."
+_HINT = "See how that run ends. If it was deleted, continue in another KafkaRestore with ifTopicExists: Resume."
 
 
 @dataclass
@@ -114,7 +114,7 @@ def refuse_alive(state: RestoreState) -> SeenNote | None:
 def busy(state: RestoreState) -> RestoreBusy:
     """The error about a run whose driver is still running."""
     return RestoreBusy(
-        f"Run {state.run_id} has begun this restore, and its driver is still running; nothing was written.",
+        f"Run {state.run_id} has started this restore, and its driver is still running; nothing was written.",
         hint="Wait for its end, or stop it: delete or suspend its KafkaRestore, or interrupt its command.",
     )
 
@@ -138,16 +138,16 @@ def _refuse_finished(state: RestoreState) -> None:
     """Raises RestoreBusy if the run has succeeded: while it was watched, or before it could be found to have."""
     if state.success() is not None:
         raise RestoreBusy(
-            f"Run {state.run_id} had begun this restore, and has just ended it with success; nothing was written.",
-            hint="There is nothing to continue. Asked for once more, this restore ends with the result of that run.",
+            f"Run {state.run_id} had started this restore, and has just finished it successfully; nothing was written.",
+            hint="There is nothing to continue. Requested again, this restore ends with the result of that run.",
         )
 
 
 def fenced(state: RestoreState, by: str) -> RestoreBusy:
     """The error of a run that was still running while another one has taken it over."""
     return RestoreBusy(
-        f"Run {by} has taken over run {state.run_id}, whose driver has not shown for a while that it is still running. "
-        "It has woken up, has seen this, and changes nothing more.",
+        f"Run {by} has taken over run {state.run_id}, whose driver had not shown for a while that it was "
+        "still running. It has noticed this, and changes nothing more.",
         hint=_HINT,
     )
 

@@ -47,13 +47,13 @@ class ClusterDifferences:
             unset = "not reported" if self.hidden else "not set"
             listed = [f"{key}={was} (here {unset if now is None else now})" for key, (was, now) in self._sorted()]
             yield (
-                f"settings of the source's brokers do not come back, and change what topics and groups without a value "
-                f"of their own do: {first_of(listed)}: set by hand those that you want"
+                f"settings of the source's brokers are not restored, and affect topics and groups without "
+                f"their own value: {first_of(listed)}: set those that you need by hand"
             )
         if self.features:
             listed = [f"{name} {was} (here {now})" for name, (was, now) in sorted(self.features.items())]
             yield (
-                f"features of the source had a higher level, which does not come back: {first_of(listed)}: "
+                f"features of the source had a higher level, which is not restored: {first_of(listed)}: "
                 "`kafka-features.sh upgrade` raises them"
             )
 

@@ -137,7 +137,7 @@ def _read(context: RestoreContext, end: Commit) -> ClusterState:
 
 def _nothing_archived(why: str) -> SpecError:
     return SpecError(
-        f"spec.everything: the archive has no ACLs, quotas and users to bring back: {why}; nothing was written",
+        f"spec.everything: the archive has no ACLs, quotas and users to restore: {why}; nothing was written",
         hint=_WITHOUT,
     )
 
@@ -152,14 +152,14 @@ def _check_target(state: ClusterState, control: ControlPlane) -> None:
         return
     if state.acls and control.acls().switched_off:
         raise TargetUnsuitable(
-            f"the archive has {so_many(len(state.acls), 'ACL')}, and the target cluster has no authorizer, so it takes "
-            "none; nothing was written",
+            f"the archive has {so_many(len(state.acls), 'ACL')}, but the target cluster has no authorizer, so it "
+            "accepts none; nothing was written",
             hint=f"Set authorizer.class.name of its brokers. {_WITHOUT}",
         )
     missing = sorted(set(needed) - control.cluster_operations())
     if missing:
         raise BrokerRefused(
-            f"The user may not bring back the {' and '.join(sorted({needed[item] for item in missing}))} of the "
+            f"The user may not restore the {' and '.join(sorted({needed[item] for item in missing}))} of the "
             f"archive: the cluster does not let it {' and '.join(missing)}; nothing was written.",
             hint=f"Give the user the ACL {' and '.join(missing)} on the cluster. {_WITHOUT}",
         )
@@ -188,8 +188,8 @@ def _told_gone(context: RestoreContext, archived: ArchiveState, end: Commit) -> 
     if there and gone:
         topics = so_many(len(gone), "topic")
         yield (
-            f"{topics} will come back that run {end.run_id} has not found any more: deleted before, or "
-            f"not chosen by the backup any more, or not readable for it: {shown(gone)}"
+            f"{topics} will be restored although run {end.run_id} no longer found them: deleted before, "
+            f"no longer chosen by the backup, or not readable for it: {shown(gone)}"
         )
 
 
@@ -228,7 +228,7 @@ def plan_cluster_state(
         users_shown=tuple(names_of(users)),
     )
     each = "the ACL" if len(acls.missing) == 1 else f"each of the {len(acls.missing)} ACLs"
-    untried = f"whether the cluster takes {each}" if acls.missing else ""
+    untried = f"whether the cluster accepts {each}" if acls.missing else ""
     told = [
         *told_held_back(acls.held, would=True),
         *told_refused("ACL", acls.strange, would=True),
@@ -400,7 +400,7 @@ def _added(
     no = {item.item for item in refused}
     taken = [item for item in compared.missing if item not in no]
     hidden = _not_shown(taken, look)
-    late = [SetRefused(item, "it was set, and the brokers do not show it") for item in taken if item in hidden]
+    late = [SetRefused(item, "it was set, but the brokers do not show it") for item in taken if item in hidden]
     added = tuple(item for item in taken if item not in hidden)
     return BroughtItems(compared, added, (*refused, *late))
 

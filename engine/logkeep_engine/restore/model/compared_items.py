@@ -164,7 +164,7 @@ def told_refused(what: str, refused: Sequence[SetRefused[T]], where: str = "", *
         listed = first_of([f"{item.item} ({item.reason})" for item in refused])
         denying = sum(isinstance(item.item, Acl) and item.item.permission == "DENY" for item in refused)
         deny = "denies" if denying == 1 else "deny"
-        wider = f"; {denying} of them {deny}, so others may do more than they could" if denying else ""
+        wider = f"; {denying} of them {deny}, so other users may do more than before" if denying else ""
         does = "would not be" if would else "could not be"
         yield f"{so_many(len(refused), what)} {does} set: {listed}{wider}: set them by hand{where}"
 

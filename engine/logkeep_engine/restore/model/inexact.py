@@ -70,7 +70,7 @@ def _refuse_between_backups(
 
 _NOWHERE_HINT = (
     "Choose the end of a run before the log was cut off (spec.point.run), or its branch (spec.source.topicIds). Or "
-    "leave spec.point out: that takes what there is."
+    "leave spec.point out: that restores everything that is there."
 )
 
 
@@ -85,7 +85,7 @@ def exact_nowhere(archived: ArchiveState, topics: Iterable[TopicEntry]) -> Itera
     for topic, key, known in _generations(archived, topics):
         if known.exact_from != NOWHERE:
             continue
-        why = "the archive from which it was converted was exact nowhere either"
+        why = "the archive that it was converted from was not exact anywhere either"
         if known.exact != NOWHERE:
             why = (
                 f"its log was cut off below offset {known.exact}, and so were the records that had overwritten what "
@@ -105,7 +105,7 @@ def last_with(archived: ArchiveState, later: ArchiveState, topics: Iterable[Topi
         key, known = gone[0], [generation_of(later, key) for key in gone]
         raise SpecError(
             f"spec.point.run: at the end of run {run_id}, topic {later.topics[key[0]].name!r} partition {key[1]} had "
-            f"generation {generation_of(archived, key).number}, which is gone since generation {known[0].number} "
+            f"generation {generation_of(archived, key).number}, which has been gone since generation {known[0].number} "
             f"became active{_and_more(len(gone))}",
             hint=_hint(known),
         )

@@ -278,7 +278,7 @@ class RestorePlan:
     @classmethod
     def from_json(cls, data: bytes, name: str) -> RestorePlan:
         """The plan in the object `name`. Raises ArchiveMismatch (another format) or ArchiveDamaged."""
-        hint = "The object was altered: begin a new restore under another run id."
+        hint = "The object was altered: start a new restore under another run id."
         with reading(PLAN, data, name, hint=hint) as body:
             return cls(
                 run_id=body["runId"],

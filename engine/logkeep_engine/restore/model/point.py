@@ -225,7 +225,7 @@ def _ends(archived: ArchiveState, topics: Sequence[TopicEntry], point: PointSpec
         archived_end = accounted[-1][1] if accounted else 0
         if item.offset > archived_end:
             raise SpecError(
-                f"{where}: offset {item.offset} lies after the archived end {archived_end}",
+                f"{where}: offset {item.offset} is after the archived end {archived_end}",
                 hint="Write an offset up to the archived end, or leave the partition out to restore all of it.",
             )
         if item.offset < archived_end:
@@ -258,8 +258,8 @@ def _told_divided(archived: ArchiveState, topics: Iterable[TopicEntry]) -> list[
         return []
     return [
         f"{len(with_some)} partitions hold transactions, {with_some[0]} among them: a transaction over several "
-        "partitions may lie within spec.point in one and outside of it in another, since each partition decides for "
-        "itself; asOf divides such a transaction only between its markers"
+        "partitions may be inside spec.point in one and outside in another, since each partition is cut "
+        "separately; asOf divides such a transaction only between its markers"
     ]
 
 
@@ -406,4 +406,4 @@ def _not_behind(archive: Archive, archived: ArchiveState, plan: PointPlan) -> li
 def refuse_future(point: PointSpec | None) -> None:
     """Raises SpecError for archive order at a time that has not come yet."""
     if point is not None and point.as_of is not None and point.time is not None and point.time > time.time() * 1000:
-        raise SpecError(f"spec.point.asOf: {point.as_of} lies in the future", hint="Leave spec.point out.")
+        raise SpecError(f"spec.point.asOf: {point.as_of} is in the future", hint="Leave spec.point out.")

@@ -113,8 +113,8 @@ def _named(chosen: Iterable[TopicEntry], topics: RestoreTopics) -> tuple[list[Ch
         if topic.name in INTERNAL_TOPICS and target not in INTERNAL_TOPICS and not _is_meant(topic.name, topics):
             # An archive of format Avro may have __consumer_offsets without being asked for it by name.
             notes.append(
-                f"topic {topic.name} was left out: it is Kafka's own; to restore it under another name, include it by "
-                "a pattern that begins with an underscore"
+                f"topic {topic.name} was left out: it is an internal topic of Kafka; to restore it under another "
+                "name, include it by a pattern that begins with an underscore"
             )
             continue
         if target in INTERNAL_TOPICS:
@@ -295,7 +295,7 @@ def _nothing_matches(archived: Sequence[str], topics: RestoreTopics, notes: Sequ
 def _archive_holds(archived: Iterable[str]) -> str:
     names = sorted(archived)
     if not names:
-        return "The archive holds no topic: has a backup of it succeeded yet?"
+        return "The archive holds no topic: has a backup succeeded yet?"
     return f"The archive holds: {shown(names)}."
 
 

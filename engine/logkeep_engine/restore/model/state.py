@@ -38,8 +38,8 @@ ACLS_SENT = "acls-sent.json"
 HELD_NOTE = "held-topics.json"
 
 ALTERED = (
-    "The object was altered, or is not of this restore. Find out who may write to the place of the state, and give it "
-    "a bucket of its own (spec.state). Then begin the restore under another run id."
+    "The object was altered, or belongs to another restore. Find out who can write to the place of the state, and give "
+    "it its own bucket (spec.state). Then start the restore under another run id."
 )
 """The hint of an error about an object that the spec, the archive or the cluster does not bear out."""
 
@@ -129,7 +129,7 @@ class RestoreState:
         except StorageRefused as error:
             if self.beside:
                 where, hint = (
-                    "beside the archive",
+                    "next to the archive",
                     "Name a storage that may be written in spec.state: the archive is only read then.",
                 )
             else:
@@ -141,7 +141,7 @@ class RestoreState:
         here."""
         if not self.beside and self._is_begun_beside(archive.storage):
             raise SpecError(
-                f"spec.state: run {self.run_id} was begun without it, with {archive.storage.uri}/{self.file(PLAN)}",
+                f"spec.state: run {self.run_id} was started without it, with {archive.storage.uri}/{self.file(PLAN)}",
                 hint=f"Leave spec.state out, copy runs/{self.run_id}/ there, or give this restore another run id.",
             )
 

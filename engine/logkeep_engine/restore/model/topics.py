@@ -94,7 +94,7 @@ class ExistingTopic:
 
 
 _OF_EVERYTHING = (
-    "A restore of everything renames, appends to and replaces no topic. Delete what is there, if nobody needs it, or "
+    "A restore of everything does not rename, append to or replace topics. Delete the topic if it is not needed, or "
     "restore into a cluster that has no such topic."
 )
 
@@ -113,11 +113,11 @@ def refuse_existing(
             f"{'topic' if len(there) == 1 else 'topics'} {_listing(there)} already "
             f"exist{'s' if len(there) == 1 else ''} "
             f"on the target cluster; {''.join(f'{told}; ' for told in unused)}nothing was written",
-            hint=f"{_OF_EVERYTHING} If an earlier restore of everything has made them, continue it with "
+            hint=f"{_OF_EVERYTHING} If an earlier restore of everything has created them, continue it with "
             "spec.ifTopicExists: Resume."
             if everything
-            else "Delete them, rename with spec.topics.rename, write after what they hold with "
-            "spec.ifTopicExists: Append, or let the restore delete them with Replace.",
+            else "Delete them, rename with spec.topics.rename, append to them with spec.ifTopicExists: "
+            "Append, or let the restore delete them with Replace.",
         )
 
 
@@ -127,7 +127,7 @@ def refuse_unknown(choices: Sequence[Choice], existing: Iterable[str], where: st
     there = [choice.target for choice in choices if choice.target in names]
     if there:
         raise TopicExists(
-            f"{_listing(there)}: there already, and {where} knows of no restore with the same settings into this "
+            f"{_listing(there)}: they exist already, and {where} has no restore with the same settings into this "
             "cluster that could be resumed; nothing was written",
             hint="Resume continues a restore that has the same source, topics, point, offsets and consumerGroups, "
             "and its state in the same place: compare it with the earlier one. "
@@ -172,8 +172,8 @@ def check_append(choice: Choice, existing: ExistingTopic, facts: TopicFacts, now
     if not existing.compacts:
         return []
     return [
-        f"topic {name} is compacted: the restored records come after what it holds, so for a key that both have the "
-        "restored value stays, also where it is the older one"
+        f"topic {name} is compacted: the restored records come after what it holds, so if both have a key, the "
+        "restored value wins, even if it is older"
     ]
 
 
@@ -182,7 +182,7 @@ def _refuse_other_count(choice: Choice, existing: ExistingTopic) -> None:
     if existing.partitions != choice.wanted:
         raise TargetUnsuitable(
             f"spec.topics.partitionCount: topic {existing.name} has {so_many(existing.partitions, 'partition')} "
-            f"already, {choice.wanted} are asked for; nothing was written",
+            f"already, but {choice.wanted} are requested; nothing was written",
             hint=f"Set partitionCount to {existing.partitions}, or restore under another name.",
         )
 
@@ -270,7 +270,7 @@ def kept_instead(refused: str, own: Mapping[str, str]) -> Mapping[str, str]:
 def told_refused_key(target: str, key: str, own: Mapping[str, str], why: str) -> str:
     """The warning about a key of a topic's own configuration that the cluster does not take."""
     instead = ", ".join(f"{name}={value}" for name, value in sorted(kept_instead(key, own).items(), reverse=True))
-    kept = f" So that it still deletes nothing it has {instead}." if instead else ""
+    kept = f" So that it still deletes nothing, it has {instead}." if instead else ""
     return f"topic {target}: {key}={own[key]} could not be set: {why}{kept}"
 
 

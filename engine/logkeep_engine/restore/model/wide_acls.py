@@ -47,7 +47,7 @@ def _reasons(acl: Acl, known: set[str], consent: RestoredAcls, wanted: NamePatte
         yield "it is on any resource, and spec.acls.anyResource is not set"
     if acl.principal.endswith(f":{_ANY}"):
         if not consent.any_principal:
-            yield "it is for anybody, and spec.acls.anyPrincipal is not set"
+            yield "it is for everyone, and spec.acls.anyPrincipal is not set"
     # Kafka's numbers stand for its words, too: whatever does not deny allows.
     elif acl.permission != _DENY and acl.principal not in known and not wanted.chooses(acl.principal):
         yield "the cluster does not know its principal, and spec.acls.principals does not name it"
@@ -61,8 +61,8 @@ def told_held_back(held: Mapping[Acl, str], where: str = "", *, would: bool = Fa
     more = f" and {len(held) - _SHOWN} more" if len(held) > _SHOWN else ""
     denying = sum(acl.permission == _DENY for acl in held)
     deny, were = "denies" if denying == 1 else "deny", "was" if len(held) == 1 else "were"
-    wider = f"; {denying} of them {deny}, so others may do more than they could" if denying else ""
-    does, what = ("would be", "name them there") if would else (were, "set those by hand that you want")
+    wider = f"; {denying} of them {deny}, so other users may do more than before" if denying else ""
+    does, what = ("would be", "name them there") if would else (were, "set those that you need by hand")
     told = f"{so_many(len(held), 'ACL')} {does} held back, since spec.acls does not name {_them(len(held))}"
     yield f"{told}: {listed}{more}{wider}: {what}{where}"
 

@@ -259,8 +259,8 @@ class ArchiveCheck:
         raise ArchiveDamaged(
             f"{len(faults)} {'fault' if len(faults) == 1 else 'faults'} in the archive, nothing was written to "
             f"Kafka: {shown}{more}",
-            hint=f"{noted}. Repair the objects from a copy of the archive, or restore what is "
-            "whole with spec.onDamagedArchive: Skip.",
+            hint=f"{noted}. Repair the objects from a copy of the archive, or restore everything "
+            "intact with spec.onDamagedArchive: Skip.",
             faults=tuple(str(fault) for fault in faults),
         )
 

@@ -38,13 +38,13 @@ _SECONDS_PER_OBJECT = 0.02  # between two looks, so that many objects are not as
 _ASKED_AT_ONCE = 16
 _SHOWN = 3
 _LESS = (
-    "while the restore waited for cold objects, some that it would have read were deleted from the archive: it brings "
-    "what the archive has now"
+    "while the restore waited for cold objects, some that it would have read were deleted from the archive: it "
+    "restores what the archive has now"
 )
 _NOT_OF_TOPICS = (
-    "The store says that all segments which the restore reads can be read, so spec.source.retrieval does not help. "
-    "Retrieve this object with the store's own tools (RestoreObject), and wait until it can be read. Nothing may be "
-    "moved to such a class that lies neither in topics/ nor in packs/: correct the life-cycle rule."
+    "The store reports that all segments that the restore reads can be read, so spec.source.retrieval does not help. "
+    "Retrieve this object with the store's own tools (RestoreObject), and wait until it can be read. Only objects in "
+    "topics/ and packs/ may be moved to such a class: correct the life-cycle rule."
 )
 
 Used = Sequence[tuple[str, SegmentEntry]]
@@ -210,7 +210,7 @@ class ObjectRetrieval:
                 raise StorageUnavailable(
                     f"After {human_duration(waited)} (spec.source.retrieval.maxWait) the store has not retrieved "
                     f"{told_cold(cold)}; nothing was written to Kafka",
-                    hint="The retrieval goes on. Start the restore again: it asks for nothing twice.",
+                    hint="The retrieval continues. Start the restore again: it requests nothing twice.",
                 )
             self._context.reporter.waits(
                 f"The store is retrieving {told_cold(cold)}; {total - len(cold)} of {total} can be read."

@@ -111,7 +111,7 @@ def _refuse_unknowable(
         raise SegmentsRemoved(
             f"Retention has deleted segments of {shown(sorted(names))} since run {known.run_id} began, so it is "
             "unknown which incarnation has records at the point: the restore cannot continue.",
-            hint="Begin another restore, and name the incarnation in spec.source.topicIds.",
+            hint="Start another restore, and name the incarnation in spec.source.topicIds.",
         )
 
 
@@ -186,7 +186,7 @@ def refuse_other_topics(plan: RestorePlan, derived: Mapping[str, TopicPlan], nam
     strange = sorted(set(targets) - set(derived))
     missing = sorted(set(derived) - set(targets))
     if strange or len(set(targets)) < len(targets):
-        raise _altered(name, f"it restores {shown(strange or targets)}, which the spec does not choose so")
+        raise _altered(name, f"it restores {shown(strange or targets)}, which the spec does not choose like this")
     if missing:
         raise _altered(name, f"it leaves out {shown(missing)}, which the spec chooses")
     for topic in plan.topics:
@@ -230,18 +230,18 @@ def refuse_other_ways(plan: RestorePlan, spec: KafkaRestoreSpec, name: str) -> N
     how = spec.if_topic_exists
     written = sorted(topic.target for topic in plan.topics if not topic.created)
     if written and how in (IfTopicExists.FAIL, IfTopicExists.REPLACE):
-        raise _altered(name, f"it appends to {shown(written)}, and spec.ifTopicExists is {how.value}")
+        raise _altered(name, f"it appends to {shown(written)}, but spec.ifTopicExists is {how.value}")
     if written and spec.offsets is RestoreOffsets.SAME:  # it would remove what lies in front of the archived records
-        raise _altered(name, f"it writes to {shown(written)}, which it has not created, and spec.offsets is Same")
+        raise _altered(name, f"it writes to {shown(written)}, which it has not created, but spec.offsets is Same")
     if how in (IfTopicExists.FAIL, IfTopicExists.APPEND):
         replaced = sorted(topic.target for topic in plan.topics if topic.replaces)
         if replaced:
-            raise _altered(name, f"it replaces {shown(replaced)}, and spec.ifTopicExists is {how.value}")
+            raise _altered(name, f"it replaces {shown(replaced)}, but spec.ifTopicExists is {how.value}")
     if spec.on_damaged_archive is OnDamagedArchive.REFUSE:
         damaged = sorted({item.topic_id for item in plan.surveys if item.survey.damaged or item.survey.lost})
         if damaged:
-            raise _altered(name, f"it leaves out records of {shown(damaged)}, and spec.onDamagedArchive is Refuse")
+            raise _altered(name, f"it leaves out records of {shown(damaged)}, but spec.onDamagedArchive is Refuse")
 
 
 def _altered(name: str, what: str) -> StateAltered:
-    return StateAltered(f"{name}: {what}; nothing was done by it", hint=ALTERED)
+    return StateAltered(f"{name}: {what}; it was not used", hint=ALTERED)

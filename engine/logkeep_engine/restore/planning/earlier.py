@@ -24,8 +24,8 @@ def borne_out(context: RestoreContext, claimed: RunResult) -> RunResult:
     """The result of a run that says it has done this restore, if spec, archive and brokers bear it out, with the
     topics that it holds now.
 
-    Raises StateAltered and TargetChanged if they do not. ACLs of a restore of everything may have taken the right to
-    look from the user who restores: then a warning says so.
+    Raises StateAltered and TargetChanged if they do not. ACLs of a restore of everything may have taken this right
+    from the user who restores: then a warning says so.
     """
     run_id = claimed.earlier_run or claimed.run_id
     found = run_id != context.run_id
@@ -38,7 +38,7 @@ def borne_out(context: RestoreContext, claimed: RunResult) -> RunResult:
     except BrokerRefused as error:
         if not context.spec.everything:
             raise
-        told = f"it can no longer be seen whether the cluster has what run {run_id} has restored: {error.message}"
+        told = f"it is no longer known whether the cluster has what run {run_id} has restored: {error.message}"
         return replace(claimed, warnings=told_warnings([told, *claimed.warnings]))
     return claimed
 

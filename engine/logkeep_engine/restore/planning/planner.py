@@ -94,7 +94,7 @@ class RestorePlanner:
     def load_or_make(self) -> Planned:
         """The plan of an earlier start of this run, or a new one, when all that it reads can be read.
 
-        Raises SpecError if the run was begun with another spec, archive or cluster, RestoreBusy if another run has
+        Raises SpecError if the run was started with another spec, archive or cluster, RestoreBusy if another run has
         taken it over, and ObjectCold for what cannot be read and is not to be retrieved.
         """
         return self._retrieval.awake(self._load_or_make)
@@ -142,7 +142,7 @@ class RestorePlanner:
         if (known := stored_plan(state)) is None:
             raise SpecError(
                 f"{state.name(PLAN)} is gone: it is unknown what run {state.run_id} has restored",
-                hint="Bring it back from a copy of the archive. Without it, `logkeep log diff` compares topics.",
+                hint="Restore it from a copy of the archive. Without it, `logkeep log diff` compares topics.",
             )
         return known
 

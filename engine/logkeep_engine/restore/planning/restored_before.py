@@ -95,10 +95,10 @@ def _result_of(
             return result
         if if_topic_exists is IfTopicExists.APPEND and other.is_planned():
             raise RestoreUnfinished(
-                f"Run {known} of {asked.name} has begun to append to its topics and has not succeeded. This run does "
-                "not know what that one has written, and would write it again.",
+                f"Run {known} of {asked.name} has begun to append to its topics and has not succeeded. It is unknown "
+                "to this run what that one has written, and it would write it again.",
                 hint=f"Finish that run with `logkeep restore --run-id {known}`, or continue it in another KafkaRestore "
-                "with ifTopicExists: Resume. Or ask for a run of its own with a new value of the annotation "
+                "with ifTopicExists: Resume. Or request a separate run with a new value of the annotation "
                 "logkeep.dev/run-again, after you have looked at the topics.",
             )
     return None
@@ -134,8 +134,8 @@ def check_still_there(earlier: RunResult, planned: Planned, ids: Mapping[str, st
     if what:
         raise TargetChanged(
             f"run {earlier.run_id} has done this restore into Kafka cluster {plan.cluster_id}, but {what}",
-            hint="Somebody has deleted topics since, or the cluster was created again under its old id, or somebody "
-            "has altered the state of the restore. To restore once more, "
+            hint="Topics have been deleted since, the cluster was created again under its old id, or the "
+            "state of the restore was altered. To restore once more, "
             + by_place("give the annotation logkeep.dev/run-again a new value.", "take another --run-id."),
         )
 

@@ -80,7 +80,7 @@ def take_over(
         claim.refuse_alive()
     if begun.run_id != other.run_id:
         raise StateAltered(
-            f"{other.name(PLAN)} is the plan of run {begun.run_id}; nothing was done by it",
+            f"{other.name(PLAN)} is the plan of run {begun.run_id}; it was not used",
             hint=ALTERED,
         )
     plan = replace(begun, run_id=state.run_id, spec_digest=digest)

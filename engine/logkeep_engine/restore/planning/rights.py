@@ -27,7 +27,7 @@ def refuse_unreadable(connection: KafkaConnection, targets: Sequence[str]) -> No
         raise BrokerRefused(
             f"The verification reads what was restored, and the user may not read "
             f"{'topic' if one else f'{len(topics)} topics:'} {shown(topics)}; nothing was written.",
-            hint=f"Give the user the ACL READ on {'it' if one else 'them'}. verify: Counts does without.",
+            hint=f"Give the user the ACL READ on {'it' if one else 'them'}. verify: Counts does not need it.",
         )
 
 

@@ -109,7 +109,7 @@ class HeldMap:
         found = self._find(source_offset)
         if not self._start <= found.target <= self._end:
             raise StateAltered(
-                f"{self._name}: it takes offset {source_offset} to {found.target}, outside of what was restored "
+                f"{self._name}: it maps offset {source_offset} to {found.target}, outside of what was restored "
                 f"({self._start} to {self._end}); no position was set",
                 hint=ALTERED,
             )
@@ -223,7 +223,7 @@ def _different(made: Iterable[PositionChange], now: Mapping[PositionKey, GroupPo
         has = now.get(change.key)
         offset = None if has is None else has.offset
         if offset != wanted:
-            found[change.key] = f"{_told(wanted)} was set, and the cluster has {_told(offset)}"
+            found[change.key] = f"{_told(wanted)} was set, but the cluster has {_told(offset)}"
     return found
 
 

@@ -38,7 +38,7 @@ class PositionOutcome(StrEnum):
     SET = "set"
     KEPT = "kept"  # the group has another position in the target, which stays
     REFUSED = "refused"
-    DIFFERENT = "different"  # it was set, and the cluster has another one
+    DIFFERENT = "different"  # it was set, but the cluster has another one
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def refuse_unmatched(groups: Iterable[GroupEntry], wanted: ConsumerGroups, field
         raise SpecError(
             "; ".join(told[:_UNMATCHED_SHOWN]),
             hint="A pattern must match the whole name of an archived group, which `logkeep inspect` lists; --include "
-            "gives others in the place of spec.consumerGroups.include.",
+            "gives others instead of spec.consumerGroups.include.",
         )
 
 
@@ -184,8 +184,8 @@ def _refuse_divided(topics: Iterable[TopicPlan]) -> None:
     divided = sorted(topic.target for topic in topics if topic.divided)
     if divided:
         raise SpecError(
-            f"spec.topics.partitionCount: {divided[0]} has another number of partitions than the archived topic, so no "
-            "offset of it stands for a position of a consumer group",
+            f"spec.topics.partitionCount: {divided[0]} has another number of partitions than the archived topic, so "
+            "none of its offsets corresponds to a position of a consumer group",
             hint="Set positions by a time, with Kafka's own kafka-consumer-groups.sh --reset-offsets.",
         )
 

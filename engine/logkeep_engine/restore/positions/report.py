@@ -57,7 +57,7 @@ def warnings(moved: Sequence[Moved], document: str) -> list[str]:
     )
     found += _by_group(
         (item for item in refused if item.reason != SHARE_OFF),
-        f"the cluster refuses it; with the right to, {_RESET}",
+        f"the cluster refuses it; once the user has the right, {_RESET}",
         document,
     )
     found += _by_group(
@@ -68,14 +68,14 @@ def warnings(moved: Sequence[Moved], document: str) -> list[str]:
     gaps = sum(item.outcome is PositionOutcome.SET and item.move.place is OffsetPlace.GAP for item in moved)
     if gaps:
         found.append(
-            f"{so_many(gaps, 'position')} of consumer groups stood where no record is (a transaction marker, or "
-            "what was removed or lost): the next record was taken"
+            f"{so_many(gaps, 'position')} of consumer groups pointed to an offset without a record (a transaction "
+            "marker, or a removed or lost record): the next record was taken"
         )
     beyond = [item.move for item in moved if item.outcome is PositionOutcome.SET and item.move.beyond]
     if beyond:
         first = beyond[0]
         found.append(
-            f"{so_many(len(beyond), 'position')} of consumer groups stood past the archived end: the end of the "
+            f"{so_many(len(beyond), 'position')} of consumer groups pointed past the archived end: the end of the "
             f"restored records was taken, first for group {first.group.group_id!r} in topic {first.topic} partition "
             f"{first.group.partition}, {first.offset} for {first.group.offset} ({document})"
         )

@@ -128,7 +128,7 @@ def _source(context: RestoreContext, archived: ArchiveState) -> tuple[ClusterSta
     try:
         return source_state(context.archive, archived, context.spec.point), []
     except ArchiveDamaged as error:
-        return None, [f"configurations of consumer groups do not come back: {error.message}"]
+        return None, [f"configurations of consumer groups are not restored: {error.message}"]
 
 
 def _names(

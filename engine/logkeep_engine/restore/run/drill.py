@@ -301,6 +301,6 @@ def _forget(state: RestoreState) -> None:
 def _raise_unless_verified(facts: VerificationFacts) -> None:
     hint = f"All that was found is in {facts.report}. The topics of the drill are deleted."
     if facts.outcome == Verdict.DIFFERENT:
-        raise RecordsDiffer(f"the drill has not restored what the archive has: {facts.message}", hint=hint)
+        raise RecordsDiffer(f"the restored topics of the drill differ from the archive: {facts.message}", hint=hint)
     if facts.outcome != Verdict.VERIFIED:
         raise RecordsNotVerified(f"the drill has not proved everything: {facts.message}", hint=hint)

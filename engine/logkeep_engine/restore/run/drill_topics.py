@@ -88,7 +88,7 @@ class OpenDrill:
             if not _TOKEN.fullmatch(scope.token):
                 raise ValueError("a token that no drill makes")
             if not all(topic.startswith(scope.beginning) for topic in body["topics"]):
-                raise ValueError("names of topics that are not of the drill")
+                raise ValueError("names of topics that do not belong to the drill")
             found = cls(body["runId"], body["resource"], body["clusterId"], scope, float(body["time"]), body["topics"])
             if not name.endswith(found.path):
                 raise ValueError("a run or a token that is not in the name of the object")
@@ -114,7 +114,7 @@ class DrillTopics:
             if time.monotonic() > deadline:
                 raise TopicExists(
                     f"topic {missing[0]!r} is not the one that this drill has created",
-                    hint="Somebody has created or deleted topics of this name meanwhile. Try again.",
+                    hint="Topics of this name were created or deleted in the meantime. Try again.",
                 )
             time.sleep(_PAUSE)  # a broker may learn of the topics later than the one that was asked before
 

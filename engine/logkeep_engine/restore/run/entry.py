@@ -79,7 +79,7 @@ def verify_again(
     if spec.drill is not None:
         raise SpecError(
             "spec.drill: a drill deletes its topics, so they cannot be compared again",
-            hint="Its report says what was compared. Begin another drill.",
+            hint="Its report says what was compared. Start another drill.",
         )
     began = time.time()
     done = RestoreRun(request, spec, runner_factory, reporter, environ, only_verify=True).perform_or_raise()

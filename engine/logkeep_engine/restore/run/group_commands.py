@@ -185,8 +185,8 @@ class RestoredGroups:
         if kept is None:
             refuse_unknown(state)
             raise SpecError(
-                f"run {self._context.run_id} has changed no position of a consumer group that was not taken back",
-                hint="`logkeep groups rollback` takes back what a restore or `logkeep groups reset` has changed.",
+                f"run {self._context.run_id} has changed no position of a consumer group that was not rolled back",
+                hint="`logkeep groups rollback` undoes what a restore or `logkeep groups reset` has changed.",
             )
         self._refuse_others(kept, wanted)
         changes = [change.undone() for change in kept.changes]
@@ -212,8 +212,8 @@ class RestoredGroups:
         gone = [*dict.fromkeys([*lost_topics(planned.plan, there), *others])]
         if gone:
             raise TargetChanged(
-                f"run {context.run_id} has restored {shown(gone)}, and the cluster has it no more: it was deleted, or "
-                "created again; no position was changed",
+                f"run {context.run_id} has restored {shown(gone)}, but the cluster no longer has it: it was deleted, "
+                "or created again; no position was changed",
                 hint="Restore the topics again under another run id, and set the positions of that run.",
             )
 
@@ -235,9 +235,9 @@ class RestoredGroups:
             if group not in groups or not 0 <= partition < counts.get(topic, 0):
                 raise StateAltered(
                     f"{self._log.name(kept.number)}: it has a position of group {group!r} in topic {topic!r} partition "
-                    f"{partition}, and this restore brings no such group into such a topic; no position was changed",
+                    f"{partition}, but this restore moves no such group in such a topic; no position was changed",
                     hint="If `logkeep groups reset` was given other groups than the spec has, give this command the "
-                    "same ones. Otherwise the object was altered: find out who may write to the place of the state.",
+                    "same ones. Otherwise the object was altered: find out who can write to the place of the state.",
                 )
 
     def _refuse_a_part(self, kept: KeptChange, left_out: set[str]) -> None:
@@ -248,7 +248,7 @@ class RestoredGroups:
             raise SpecError(
                 f"the last change ({self._log.name(kept.number)}) has positions of groups that --include and --exclude "
                 f"do not choose: {shown([*map(repr, names)])}; no position was changed",
-                hint="A rollback takes back a whole change: choose all of its groups, or leave the options out.",
+                hint="A rollback undoes a whole change: choose all of its groups, or leave the options out.",
             )
 
     def _change(
@@ -299,4 +299,4 @@ def _told_other(change: PositionChange, now: GroupPosition | None) -> str:
     known = [item.offset for item in (change.before, change.after) if item is not None]
     if now is None or now.offset in known:
         return ""
-    return f"the group has offset {now.offset} by now, not offset {known[0]} of the change"
+    return f"the group has offset {now.offset} now, not offset {known[0]} of the change"

@@ -183,7 +183,7 @@ def _planned(context: RestoreContext, *, in_time: bool) -> tuple[RestoreContext,
     if context.spec.topics.retention is not TopicRetention.HOLD:
         raise SpecError(
             "spec.topics.retention: only a restore with Hold holds topics",
-            hint="Give the command the file of the restore with which the run was begun.",
+            hint="Give the command the file of the restore that the run was started with.",
         )
     refuse_alive(RunClaim.after(state, state).last)
     done = state.success()
@@ -192,7 +192,7 @@ def _planned(context: RestoreContext, *, in_time: bool) -> tuple[RestoreContext,
         raise SpecError(
             f"run {context.run_id} has not succeeded: its topics may lack records",
             hint="Let the run end. To give it up, set retention.ms and retention.bytes on its topics by hand: "
-            f"{state.name(HELD_NOTE)} has what those had that were there before.",
+            f"{state.name(HELD_NOTE)} has the values of those that existed before.",
         )
     if in_time:
         _refuse_early(context.spec, done)
@@ -205,7 +205,7 @@ def _refuse_early(spec: KafkaRestoreSpec, done: RunResult) -> None:
     until = held_until(spec, done)
     if until is None:
         raise SpecError(
-            "spec.topics.holdFor: without it topics are held until somebody releases them",
+            "spec.topics.holdFor: without it topics are held until you release them",
             hint="Set the field, or use `logkeep release`.",
         )
     now = time.time()
@@ -230,8 +230,8 @@ def _retentions(
         entry = planned.archived.topics[topic.topic_id]
         if topic.created and unknown and lacks_own(entry, wanted):
             raise SpecError(
-                f"topic {topic.target} has no retention of its own, and {unknown[0]}",
-                hint="Set retention.ms and retention.bytes on the topic by hand: then it is not held any more.",
+                f"topic {topic.target} has no retention of its own, but {unknown[0]}",
+                hint="Set retention.ms and retention.bytes on the topic by hand: it is then no longer held.",
             )
         is_new = topic.created
         found[topic.target] = released_configs(entry, wanted, source, target) if is_new else before[topic.target]
@@ -279,6 +279,6 @@ def _apply(context: RestoreContext, topics: list[ReleasedTopic]) -> None:
     _, late = applied_topic_configs(context.control, {item.topic: dict(item.retention) for item in topics})
     if late:
         raise BrokerUnavailable(
-            f"{shown(late)}: the retention was set, and the brokers still answer with another one.",
+            f"{shown(late)}: the retention was set, but the brokers still report another one.",
             hint="Look at retention.ms and retention.bytes of the topics once the brokers are healthy.",
         )

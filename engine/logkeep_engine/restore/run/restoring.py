@@ -362,7 +362,7 @@ class RestoreRun(DriverRun):
         if result.archive_id != archive.info.archive_id:
             raise SpecError(
                 f"run {self._run_id} has succeeded from archive {result.archive_id}, not from this one",
-                hint="Give this restore a run id of its own.",
+                hint="Give this restore its own run id.",
             )
         return result
 

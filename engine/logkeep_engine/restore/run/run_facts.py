@@ -69,8 +69,8 @@ def restored_before(context: RestoreContext, planned: Planned, begun: RunResult)
             raise
         warnings.insert(
             0,
-            "it can no longer be seen whether the topics are those that an earlier start has restored: "
-            f"{error.message} ACLs of topics may have taken the right to look from the user who restores",
+            "it is no longer known whether the topics are those that an earlier start has restored: "
+            f"{error.message} ACLs of topics may have taken this right from the user who restores",
         )
     return replace(
         noted,

@@ -67,7 +67,7 @@ def check_counted(context: RestoreContext, planned: Planned, summaries: Summarie
     if short:
         raise TargetChanged(
             f"an earlier start of this restore says that it has counted its records, but {short}",
-            hint="The cluster has lost them since, or somebody has altered the state of the restore: begin a new "
+            hint="The cluster has lost them since, or the state of the restore was altered: start a new "
             "restore under another run id.",
         )
     created = {topic.target for topic in planned.plan.topics if topic.created}
@@ -79,7 +79,7 @@ def check_counted(context: RestoreContext, planned: Planned, summaries: Summarie
     if missing:
         raise TargetChanged(
             f"{missing[0].target} lacks records that an earlier start of this restore has counted there",
-            hint="The topic was deleted and created again, or its leader has lost them: begin a new restore under "
+            hint="The topic was deleted and created again, or its leader has lost them: start a new restore under "
             "another run id.",
         )
     check_ids(context.control, now, _COUNTED_IN)
@@ -152,12 +152,12 @@ def told_deleted(control: ControlPlane, plan: RestorePlan, summaries: Summaries)
     for topic, count in sorted(gone.items()):
         yield (
             f"topic {topic} has deleted up to {so_many(count, 'record')} of this restore: its retention does not keep "
-            "them, or somebody has changed it meanwhile. spec.topics.retention: Hold keeps them"
+            "them, or it was changed in the meantime. spec.topics.retention: Hold keeps them"
         )
     if answers.silent:
         (topic, partition), reason = next(iter(answers.silent.items()))
         yield (
-            f"it cannot be seen whether targets have deleted records of this restore, first in topic {topic} partition "
+            f"it is unknown whether targets have deleted records of this restore, first in topic {topic} partition "
             f"{partition}: {reason}"
         )
 
@@ -233,7 +233,7 @@ def _epochs(control: ControlPlane, items: Iterable[WrittenEnd], patience: float)
 def _is_end(item: WrittenEnd, end: int) -> bool:
     if end > item.end:
         raise TargetChanged(
-            f"{item.target} ends at offset {end} instead of {item.end}: somebody else wrote to it.",
+            f"{item.target} ends at offset {end} instead of {item.end}: another producer wrote to it.",
             hint="Stop the other producers, delete the topic and restore again under another run id.",
         )
     return end == item.end
@@ -248,14 +248,14 @@ def _ask(control: ControlPlane, wanted: Mapping[Where, int | None], patience: fl
         for (topic, partition), reason in answers.unknown.items():
             raise TopicGone(
                 f"topic {topic!r} partition {partition} is gone: {reason}",
-                hint="Somebody has deleted it while it was restored: begin a new restore under another run id.",
+                hint="It was deleted while it was being restored: start a new restore under another run id.",
             )
         found |= answers.found
         left = {where: epoch for where, epoch in left.items() if where in answers.silent}
         if left and time.monotonic() > until:
             (topic, partition), reason = next(iter(answers.silent.items()))
             raise BrokerUnavailable(
-                f"It cannot be seen whether all records are in topic {topic!r} partition {partition}: {reason}. Tried "
+                f"It is unknown whether all records are in topic {topic!r} partition {partition}: {reason}. Tried "
                 f"for {patience:.0f} s.",
                 hint="Check that the partition has a leader, then start the same run again: it continues from here.",
             )

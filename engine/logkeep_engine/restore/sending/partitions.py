@@ -104,8 +104,8 @@ def explained(error: ArchiveDamaged, context: RestoreContext, planned: Planned) 
     if all(any(storage.list(path)) for name, entry in gone for path in entry.objects(name)):
         return error
     return SegmentsRemoved(
-        f"Retention has removed {len(gone)} segments of what this restore brings since it was planned, and they are "
-        f"deleted: it cannot finish. {error.message}",
-        hint="Delete what it has written, and begin another one with the backup suspended, or with a longer "
+        f"Retention has removed {len(gone)} segments of this restore since it was planned, and they are deleted: "
+        f"it cannot finish. {error.message}",
+        hint="Delete what it has written, and start another one with the backup suspended, or with a longer "
         "retention.grace.",
     )

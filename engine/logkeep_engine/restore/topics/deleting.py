@@ -29,7 +29,7 @@ def known_by_both(control: ControlPlane, ids: Mapping[str, str], said_by: str) -
     for name, standing in standings.items():
         if standing.fate is Fate.NOT_KNOWN:
             raise BrokerUnavailable(
-                f"It cannot be seen whether topic {name!r} is the one to delete: {standing.reason}.",
+                f"It is unknown whether topic {name!r} is the one to delete: {standing.reason}.",
                 hint="Check that the brokers are healthy and that this user may describe the topic, then start the "
                 "same run again.",
             )

@@ -23,7 +23,7 @@ from logkeep_engine.restore.model.plan import PartitionSurvey
 from logkeep_engine.restore.model.selection import Choice, shown
 from logkeep_engine.storage import Storage
 
-OUTSIDE = "all that there is lies outside of spec.point"
+OUTSIDE = "everything in it is outside of spec.point"
 _HINT = "Check {} and spec.topics. spec.allowEmpty: true creates the topics without records."
 
 
@@ -37,9 +37,9 @@ def refuse_unfinished(seen: ArchiveView, uri: str, spec: KafkaRestoreSpec) -> No
         for run in list(seen.state.runs.values())[-3:]
     )
     raise BackupUnfinished(
-        f"no backup of the archive at {uri} has succeeded yet, it holds {so_many(records, 'record')} of a part of "
-        f"the topics: {runs or 'none has begun'}; nothing was written",
-        hint="Restore when a backup has succeeded. spec.onDamagedArchive: Skip restores what there is.",
+        f"no backup of the archive at {uri} has succeeded yet, it holds {so_many(records, 'record')} of only some of "
+        f"the topics: {runs or 'none has started'}; nothing was written",
+        hint="Restore after a backup has succeeded. spec.onDamagedArchive: Skip restores what is there.",
     )
 
 
@@ -81,7 +81,7 @@ def refuse_damaged(state: ArchiveState, choices: Sequence[Choice], surveys: Iter
         for part in item.survey.lost:
             add_range(lost.setdefault((item.topic_id, item.partition), []), part.start, part.end)
     if lost and not any(_is_left(entry, lost) for choice in choices for entry in _with_records(state, choice.source)):
-        raise nothing_there({choice.source.name: "all that there was is damaged" for choice in choices})
+        raise nothing_there({choice.source.name: "everything in it is damaged" for choice in choices})
 
 
 def nothing_there(why: Mapping[str, str]) -> NothingToRestore:
@@ -113,4 +113,4 @@ def _why_empty(state: ArchiveState, topic: TopicEntry, whole: ArchiveState) -> s
         return "retention has removed all of it"
     if any(state.gaps.get(key) for key in keys):
         return "it was lost before it could be archived"
-    return "it was empty, or nothing of it is archived yet"
+    return "it was empty, or nothing of it has been archived yet"

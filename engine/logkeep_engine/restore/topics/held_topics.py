@@ -45,9 +45,7 @@ def still_held(context: RestoreContext, plan: RestorePlan) -> tuple[HeldTopics |
     if held_topics(context, plan) is None:
         return None, []
     there, others = applied_topic_configs(context.control, {topic.target: dict(HELD) for topic in plan.topics})
-    told = (
-        f"somebody has given topics another retention while they were restored, so they are not held: {shown(others)}"
-    )
+    told = f"topics were given another retention while they were restored, so they are not held: {shown(others)}"
     names = sorted(there.keys() - set(others))
     return HeldTopics(topics=len(names), topic_list=tuple(names)) if names else None, [told] if others else []
 
@@ -96,6 +94,6 @@ def hold_existing(context: RestoreContext, planned: Planned) -> None:
     _, late = applied_topic_configs(context.control, {topic.target: dict(HELD) for topic in there})
     if late:
         raise BrokerUnavailable(
-            f"{shown(late)}: the topics were held, and the brokers still answer with another retention.",
+            f"{shown(late)}: the topics were held, but the brokers still report another retention.",
             hint="Check that the brokers are healthy, then start the same run again: nothing was written.",
         )

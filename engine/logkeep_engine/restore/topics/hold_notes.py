@@ -81,12 +81,12 @@ def noted(state: RestoreState, topics: list[TopicPlan]) -> dict[str, Retention]:
     except ObjectMissing as error:
         raise SpecError(
             f"{name} is gone: it is unknown which retention {shown([topic.target for topic in topics])} had before",
-            hint="Set retention.ms and retention.bytes on the topics by hand, or bring the object back.",
+            hint="Set retention.ms and retention.bytes on the topics by hand, or restore the object from a copy.",
         ) from error
     rows: list[tuple[str, str, str | None, str | None]] = body["topics"]
     ids = {topic.target: topic.target_id for topic in topics}
     if {row[0]: row[1] for row in rows} != ids:
-        raise StateAltered(f"{name}: it is not of the topics that this restore has appended to", hint=ALTERED)
+        raise StateAltered(f"{name}: it is not about a topic that this restore has appended to", hint=ALTERED)
     for topic, _, *values in rows:
         for value in values:
             if value is not None and not _NUMBER.fullmatch(value):
@@ -128,8 +128,8 @@ def refuse_held_by_others(context: RestoreContext, existing: Mapping[str, Existi
         return []
     return [
         f"topics have retention.ms=-1 and retention.bytes=-1 already, which their release leaves: {shown(kept)}. No "
-        f"restore with its state in {context.state.storage.uri} holds them. If another one does, its release lets go "
-        "what this one brings"
+        f"restore with its state in {context.state.storage.uri} holds them. If another one does, its release lets what "
+        "this one restores be deleted"
     ]
 
 
@@ -169,8 +169,8 @@ def _told_held_by_others(context: RestoreContext, existing: Mapping[str, Existin
         return []
     named = shown([f"{topic} (run {run_id})" for topic, run_id in found])
     return [
-        f"another restore holds these topics: {named}. Once they are released, they delete by the retention that they "
-        "get then, also what this restore brings"
+        f"another restore holds these topics: {named}. Once they are released, their retention then applies, also "
+        "to what this restore writes"
     ]
 
 

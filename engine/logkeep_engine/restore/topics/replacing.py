@@ -61,8 +61,8 @@ def unknown_target(names: Sequence[str]) -> SpecError:
 def not_confirmed(names: Sequence[str]) -> TopicExists:
     """The error about topics that would be replaced without a word of consent."""
     return TopicExists(
-        f"{shown(names)}: to be replaced, and not named in spec.confirm; nothing was written",
-        hint="Replace deletes all that a topic holds. Name each topic that may be deleted in spec.confirm.",
+        f"{shown(names)}: to be replaced, but not named in spec.confirm; nothing was written",
+        hint="Replace deletes everything that a topic holds. Name each topic that may be deleted in spec.confirm.",
     )
 
 
@@ -114,7 +114,7 @@ def delete_replaced(control: ControlPlane, plan: RestorePlan) -> None:
         if time.monotonic() > deadline:
             name, standing = next(iter(left.items()))
             raise BrokerUnavailable(
-                f"Topic {name!r} was deleted, and brokers still know it: {standing.reason or 'it is there'}.",
+                f"Topic {name!r} was deleted, but brokers still know it: {standing.reason or 'it is there'}.",
                 hint="Check that the brokers are healthy, then start the same run again: it continues from here.",
             )
         time.sleep(_PAUSE)
@@ -137,8 +137,7 @@ def refuse_unconfirmed_plan(control: ControlPlane, plan: RestorePlan, spec: Kafk
     if spec.if_topic_exists is not IfTopicExists.RESUME:
         if unconfirmed:
             raise StateAltered(
-                f"{name}: it replaces {shown(sorted(unconfirmed))}, which spec.confirm does not name; nothing was done "
-                "by it",
+                f"{name}: it replaces {shown(sorted(unconfirmed))}, which spec.confirm does not name; it was not used",
                 hint=ALTERED,
             )
         return

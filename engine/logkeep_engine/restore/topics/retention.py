@@ -223,8 +223,8 @@ def refuse_going(found: Sequence[RetentionLoss], retention: TopicRetention, *, d
     raise TargetUnsuitable(
         f"The target would delete restored records: {'; '.join(map(str, found[:_SHOWN]))}{more}; nothing was written.",
         hint="Set spec.topics.retention to Hold, and the topics keep all records until `logkeep release`, or to Apply "
-        "to let them go. Or set retention.ms and retention.bytes: of created topics in spec.topics.configs.override, "
-        "of others on the topic.",
+        "to let them be deleted. Or set retention.ms and retention.bytes: of created topics in "
+        "spec.topics.configs.override, of others on the topic.",
     )
 
 

@@ -114,7 +114,7 @@ class CreatedTopics:
         own = {topic.target: set_keys.get(topic.target, nothing) for topic in plan.topics}
         configs, late = applied_topic_configs(self._control, own)
         warnings += [
-            f"topic {name}: its configuration was set, and the brokers still answer with another one: check its "
+            f"topic {name}: its configuration was set, but the brokers still report another one: check its "
             f"{', '.join(RETENTION_KEYS)} before you use it"
             for name in late
         ]
@@ -124,7 +124,7 @@ class CreatedTopics:
             if topic.replication_factor < wanted and self._wanted.replication_factor is None:
                 warnings.append(
                     f"topic {topic.target}: {topic.replication_factor} replicas instead of {wanted}: an earlier "
-                    "version planned this run, and took the brokers that were alive then for all"
+                    "version planned this run, and counted only the brokers that were alive then"
                 )
         return warnings
 
@@ -253,19 +253,19 @@ def check_ids(control: ControlPlane, ids: Mapping[str, str], which: str) -> None
     for name, standing in control.standings(ids).items():
         if standing.fate is Fate.RECREATED:
             raise TargetChanged(
-                f"topic {name!r} is another topic than the one {which} ({ids[name]}): it was deleted and created again",
-                hint="Begin a new restore under another run id. Delete before it what this one may have written to "
+                f"topic {name!r} is not the topic {which} ({ids[name]}): it was deleted and created again",
+                hint="Start a new restore under another run id. Delete before it what this one may have written to "
                 "the topic since.",
             )
         if standing.fate is Fate.GONE:
             raise TopicGone(
-                f"topic {name!r} is gone: it is the one {which}",
-                hint="Somebody has deleted it: begin a new restore under another run id.",
+                f"topic {name!r} is gone: it is the topic {which}",
+                hint="It was deleted: start a new restore under another run id.",
             )
         if standing.fate is Fate.NOT_KNOWN or standing.contested:
             reason = standing.reason or "brokers do not agree on its topic id"
             raise BrokerUnavailable(
-                f"It cannot be seen whether topic {name!r} is the one {which}: {reason}.",
+                f"It is unknown whether topic {name!r} is the topic {which}: {reason}.",
                 hint="Check that the brokers are healthy and that this user may describe the topic, then start the "
                 "same run again: it continues from here.",
             )

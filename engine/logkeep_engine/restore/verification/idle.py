@@ -46,10 +46,10 @@ def idle_partitions(
             verdict, reasons = Verdict.DIFFERENT, [GONE]
         elif topic.created and ends[where] < partition.begins:
             verdict = Verdict.DIFFERENT
-            reasons.insert(0, f"its log ends at offset {ends[where]}, and not at {partition.begins}")
+            reasons.insert(0, f"its log ends at offset {ends[where]}, not at {partition.begins}")
         elif where in taken:
             records = ends[where] - partition.begins
-            reasons.append(f"{records} offsets are taken where the archive has no record: others have written to it")
+            reasons.append(f"{records} offsets are used where the archive has no record: others have written to it")
         if reasons:
             told.append(IdlePartition(*where, verdict, "; ".join(reasons)))
     return sorted(told, key=lambda item: (item.target, item.partition)), len(idle) - len(told)

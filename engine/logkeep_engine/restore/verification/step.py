@@ -112,7 +112,7 @@ def earlier_facts(context: RestoreContext) -> VerificationFacts | None:
 
 
 def raise_if_different(facts: VerificationFacts) -> None:
-    """Raises RecordsDiffer if the target does not have what the archive has."""
+    """Raises RecordsDiffer if the target differs from the archive."""
     error = wrong_with(facts)
     if isinstance(error, RecordsDiffer):
         raise error
@@ -122,8 +122,8 @@ def wrong_with(facts: VerificationFacts) -> RecordsDiffer | RecordsNotVerified |
     """The error that says that the target differs, or that not all of it could be compared; None if it is verified."""
     if facts.outcome == Verdict.DIFFERENT:
         return RecordsDiffer(
-            f"the target does not have what the archive has: {facts.message}",
-            hint=f"All that was found is in {facts.report}. Somebody else may have written to the topics, or the "
+            f"the target differs from the archive: {facts.message}",
+            hint=f"All that was found is in {facts.report}. Others may have written to the topics, or the "
             "cluster has lost or altered records: delete those of the topics that the restore has created, and restore "
             "again under another run id. Leave topics that were there before.",
         )
@@ -131,7 +131,7 @@ def wrong_with(facts: VerificationFacts) -> RecordsDiffer | RecordsNotVerified |
         return RecordsNotVerified(
             f"not everything could be compared: {facts.message}",
             hint=f"All that was found is in {facts.report}. Records that others have written, or that retention and "
-            "compaction have removed since the restore, cannot be told from lost ones.",
+            "compaction have removed since the restore, cannot be distinguished from lost ones.",
         )
     return None
 

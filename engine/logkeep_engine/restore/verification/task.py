@@ -180,7 +180,7 @@ class _Verification:
         # A marker that was written twice may be after the end; records there are found by the comparison.
         if extent is not None and (begins != extent.start or end < extent.end):
             self._reasons.append(
-                f"the target's log goes from offset {begins} to {end}, and not from {extent.start} to {extent.end}"
+                f"the target's log goes from offset {begins} to {end}, not from {extent.start} to {extent.end}"
             )
         try:
             await self._compare(end)
@@ -197,7 +197,7 @@ class _Verification:
     def _has_lost_beginning(self, begins: int) -> bool:
         lost = begins > self._restored.part.first
         if lost:
-            self._reasons.append(f"the target's log begins at offset {begins}: what was before it is gone")
+            self._reasons.append(f"the target's log begins at offset {begins}: everything before it is gone")
         return lost
 
     async def _of_target(self, asked: Awaitable[T]) -> T:

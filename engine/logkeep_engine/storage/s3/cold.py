@@ -57,5 +57,5 @@ def retrieve(place: S3Place, requests: Requests, cold: ColdObject, days: int, ti
     except StorageRefused as error:
         raise StorageRefused(
             f"{cold} cannot be retrieved with tier {tier}: {error.message}",
-            hint="The credentials need s3:RestoreObject. Expedited is no tier of DEEP_ARCHIVE.",
+            hint="The credentials need s3:RestoreObject. DEEP_ARCHIVE has no tier Expedited.",
         ) from error

@@ -184,8 +184,8 @@ def _cold(error: Any, name: str) -> ObjectCold:
 
 COLD_HINT = (
     "A restore has the objects of topics/ and packs/ that it reads retrieved if spec.source.retrieval says so. For "
-    "anything else, retrieve them with the store's own tools (RestoreObject) and wait until they can be read. Nothing "
-    "may be moved to such a class that lies neither in topics/ nor in packs/: correct the life-cycle rule."
+    "anything else, retrieve them with the store's own tools (RestoreObject) and wait until they can be read. Only "
+    "objects in topics/ and packs/ may be moved to such a class: correct the life-cycle rule."
 )
 
 

@@ -13,7 +13,7 @@ from logkeep_engine.storage.s3.requests import Requests
 
 _HINT = (
     "A backup cannot be trusted to a store that does not list all of its objects. Look for a newer version of the "
-    "store, or for a proxy before it that changes requests, or use another one."
+    "store, or for a proxy in front of it that changes requests, or use another one."
 )
 
 Page = dict[str, Any]
@@ -40,7 +40,7 @@ def listed(place: S3Place, requests: Requests, prefix: str) -> Iterator[Page]:
         elif keys:
             method, at = "list_objects", {"Marker": keys[-1]}
         else:
-            raise progress.error("goes on after a page that has no object and lacks its NextContinuationToken")
+            raise progress.error("continues after a page that has no object and lacks its NextContinuationToken")
         progress.check_next(at)
 
 
@@ -57,7 +57,7 @@ def marked(place: S3Place, requests: Requests, prefix: str, method: str, marker:
         try:
             at = {"KeyMarker": page["NextKeyMarker"], marker: page[f"Next{marker}"]}
         except KeyError as error:
-            raise progress.error(f"goes on after a page that lacks its {error.args[0]}") from error
+            raise progress.error(f"continues after a page that lacks its {error.args[0]}") from error
         progress.check_next(at)
 
 
@@ -87,9 +87,9 @@ class _Progress:
         """Refuse a place that an earlier page has led to."""
         place = tuple(at.values())
         if place in self._next:
-            raise self.error(f"does not end: two of its pages go on at {' '.join(place)!r}")
+            raise self.error(f"does not end: two of its pages continue at {' '.join(place)!r}")
         self._next.add(place)
 
     def error(self, what: str) -> ListUnreliable:
         listed = self._place.name_of(self._prefix)
-        return ListUnreliable(f"{self._place.where}: the list of what lies below {listed} {what}.", hint=_HINT)
+        return ListUnreliable(f"{self._place.where}: the list of objects below {listed} {what}.", hint=_HINT)

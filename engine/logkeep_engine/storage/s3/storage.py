@@ -83,7 +83,7 @@ class S3Storage(Storage):
             return None
         if not answer.get("ETag"):
             raise StorageRefused(
-                f"{self.uri}/{path}: the store names no ETag of it, so it could not be replaced without a race.",
+                f"{self.uri}/{path}: the store names no ETag for it, so it cannot be replaced without a race.",
                 hint="Was it copied into the store past its S3 interface? Upload it again through the interface.",
             )
         return str(answer["ETag"])

@@ -69,6 +69,6 @@ def _require_no_versions(place: S3Place, requests: Requests, prefix: str, refusa
         ) from error
     if status:
         raise StorageRefused(
-            f"There may be {where}, for the versioning of the bucket is {status}: {refusal.message}",
+            f"There may be {where}, because the versioning of the bucket is {status}: {refusal.message}",
             hint="The credentials need s3:ListBucketVersions and s3:DeleteObjectVersion.",
         ) from refusal

@@ -159,7 +159,7 @@ def test_an_object_that_is_too_large_to_be_one_is_named_and_not_read(storage: St
         assert error.value.message == (
             f"{storage.uri}/{path} has {size} bytes or more; an object of its kind has at most {most}."
         )
-        assert "find out who may write here" in error.value.hint
+        assert "find out who can write here" in error.value.hint
 
     assert hostile.peak_of(refused) < 16 << 20
 

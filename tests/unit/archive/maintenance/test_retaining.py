@@ -235,7 +235,7 @@ def test_a_kept_point_keeps_what_a_generation_has_replaced(
     assert (hold_on(archive.load(), ID) is None) == (hold == NO_HOLD)
     run_retention(archive, "later", RetentionRules(RetentionLimits(), KeepRules(), 0), NO_HOLD)
     assert archive.load().unpurged == ()
-    with pytest.raises(SpecError, match="generation 1, which is gone since generation 2 became active"):
+    with pytest.raises(SpecError, match="generation 1, which has been gone since generation 2 became active"):
         restored(archive, "run-1")
     (one,) = (one for one in preview(archive, rules, hold).points if one.run_id == "run-1")
     assert (one.restorable, one.whole) == (False, False)

@@ -183,7 +183,7 @@ def refuse_other_partitioners(context: RestoreContext, planned: Planned, name: s
         if topic.partitioner is None or own is not topic.partitioner:
             raise StateAltered(
                 f"{name}: it divides topic {topic.target!r} by {topic.partitioner}, and not by "
-                f"{own or 'a partitioner'}; nothing was done by it",
+                f"{own or 'a partitioner'}; it was not used",
                 hint=ALTERED,
             )
 
@@ -194,19 +194,19 @@ def _refuse_other(plan: RestorePlan, samples: Mapping[str, KeySample], wanted: P
         others = {name: item for name, item in samples.items() if item.found not in (None, wanted)}
         if others:
             raise TargetUnsuitable(
-                f"spec.topics.partitioner is {wanted}, and the archived records do not lie so: "
+                f"spec.topics.partitioner is {wanted}, but the archived records are not distributed like this: "
                 f"{_listed(names, others)}; nothing was written",
-                hint="Leave the field out: each topic is then divided by the partitioner by which its records lie.",
+                hint="Leave the field out: each topic is then divided by the partitioner that its records follow.",
             )
         return
     strange = {name: item for name, item in samples.items() if not item.fits}
     if strange:
         raise TargetUnsuitable(
             "spec.topics.partitionCount: it is unknown where producers will write the keys, since the archived "
-            f"records lie neither by murmur2 nor by crc32: {_listed(names, strange)}; nothing was written",
+            f"records follow neither murmur2 nor crc32: {_listed(names, strange)}; nothing was written",
             hint="Either the topic got partitions later, or its producers choose partitions in another way, or in "
-            "several ones. Set spec.topics.partitioner to that of the producers from now on: murmur2 for Java's, crc32 "
-            "for those of librdkafka.",
+            "several ones. Set spec.topics.partitioner to the partitioner that the producers will use: murmur2 for "
+            "Java's, crc32 for those of librdkafka.",
         )
 
 
@@ -215,18 +215,19 @@ def _told(plan: RestorePlan, samples: Mapping[str, KeySample], wanted: Partition
     for partitioner in Partitioner:
         lie = {name: item for name, item in samples.items() if item.found is partitioner}
         if lie:
-            yield f"records lie by {_USERS[partitioner]}, and are divided so: {_listed(names, lie)}"
+            yield f"records follow {_USERS[partitioner]}, and are divided the same way: {_listed(names, lie)}"
     neither = {name: item for name, item in samples.items() if not item.fits}
     if neither and wanted is not None:
         yield (
-            f"records lie neither by murmur2 nor by crc32, and are divided by {_USERS[wanted]}, as spec.topics."
+            f"records follow neither murmur2 nor crc32, and are divided by {_USERS[wanted]}, as spec.topics."
             f"partitioner says: {_listed(names, neither)}"
         )
     unknown = {name: item for name, item in samples.items() if len(item.fits) > 1 and (item.keys or not item.whole)}
     if unknown and wanted is None:
         yield (
-            "it cannot be seen by which partitioner records lie, so they are divided by "
-            f"{_USERS[Partitioner.MURMUR2]}: set spec.topics.partitioner if others write: {_listed(names, unknown)}"
+            "it is unknown which partitioner records follow, so they are divided by "
+            f"{_USERS[Partitioner.MURMUR2]}: set spec.topics.partitioner if other producers write: "
+            f"{_listed(names, unknown)}"
         )
 
 
