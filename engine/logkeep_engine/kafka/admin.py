@@ -187,7 +187,7 @@ class Admin:
         if code in _AUTHORIZATION:
             return BrokerRefused(f"The broker does not let this user {what}: {name}.", hint="Give the user the ACL.")
         if code in GONE:
-            return TopicGone(f"Cannot {what}: the topic does not exist.", hint="It was deleted meanwhile.")
+            return TopicGone(f"Cannot {what}: the topic does not exist.", hint="It was deleted in the meantime.")
         told = f"{name}: {reason.rstrip('.')}" if reason else name
         if code in UNREACHABLE:
             servers = ", ".join(self._connection.bootstrap)

@@ -240,7 +240,7 @@ class TopicAdmin(Admin):
             return answer
 
         told = self._ask(ask, "create topics").results
-        silent = int(Code.REQUEST_TIMED_OUT), "the broker gave no answer"
+        silent = int(Code.REQUEST_TIMED_OUT), "the broker did not answer"
         answers = [(plan, *told.get((TOPIC, plan.name), silent)) for plan in plans]
         refused = [item for item in answers if item[1] != Code.NONE]
         if not validate_only and len(refused) < len(answers):
@@ -314,14 +314,14 @@ class TopicAdmin(Admin):
 
     def _too_few_brokers(self, name: str, replicas: int, reason: str, known: frozenset[int]) -> LogkeepError:
         message = f"Topic {name!r} cannot have {replicas} replicas: {reason.rstrip('.')}."
-        fewer = "If fewer replicas will do, set spec.topics.replicationFactor to fewer."
+        fewer = "If fewer replicas are enough, lower spec.topics.replicationFactor."
         if len(known) < replicas:
             return TargetUnsuitable(message, hint=f"Brokers of the cluster: {len(known)}. {fewer}")
         alive = self.broker_count()
         return BrokerUnavailable(
             message,
-            hint=f"The cluster has {len(known)} brokers, and {alive} are alive: wait for the others, and try again. "
-            f"{fewer}",
+            hint=f"The cluster has {len(known)} brokers, and only {alive} are alive: wait for the others, and "
+            f"try again. {fewer}",
         )
 
     def _wait_for_leaders(self, wanted: Mapping[str, int]) -> dict[str, str]:
@@ -353,7 +353,7 @@ class TopicAdmin(Admin):
             return
         what = f"change the configuration of topic {name!r} (ACL ALTER_CONFIGS)"
         told = self._alter([((TOPIC, name), values)], what)
-        code, reason = told.get((TOPIC, name), (int(Code.REQUEST_TIMED_OUT), "the broker gave no answer"))
+        code, reason = told.get((TOPIC, name), (int(Code.REQUEST_TIMED_OUT), "the broker did not answer"))
         if code == Code.NONE:
             self.note_change()
             return
@@ -398,7 +398,7 @@ async def _delete(survey: Survey, *, names: Mapping[str, str], ids: Sequence[str
             raise BrokerTrouble(told)
         raise BrokerRefused(
             f"Cannot {told}.",
-            hint="Give the user the ACL DELETE on the topic, and let the brokers have delete.topic.enable=true.",
+            hint="Give the user the ACL DELETE on the topic, and set delete.topic.enable=true on the brokers.",
         )
 
 

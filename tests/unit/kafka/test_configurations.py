@@ -108,6 +108,6 @@ def test_what_is_only_checked_is_asked_again(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_topics_that_the_answer_leaves_out_are_not_called_created(monkeypatch: pytest.MonkeyPatch) -> None:
     control = plane(monkeypatch, Brokers(OrderResults(0, {})))
-    with pytest.raises(BrokerUnavailable, match="the broker gave no answer"):
+    with pytest.raises(BrokerUnavailable, match="the broker did not answer"):
         control.create_topics([NewTopicPlan("orders", 1, 1)])
     assert not control.changed

@@ -86,10 +86,10 @@ OLD, NEW = view(1, 2), view(3, 2, epoch=6, brokers=(2, 3), in_sync=(2, 3))
 @pytest.mark.parametrize(
     ("views", "why"),
     [
-        ([{2: NEW, 3: OLD}], "do not agree"),  # broker 1 has died, and broker 3 has not heard that it takes over
-        ([{1: OLD, 2: view(1, 3), 3: OLD}], "do not agree"),
-        ([{1: OLD, 2: view(1, 2, brokers=(1, 2)), 3: OLD}], "do not agree"),
-        ([{1: OLD, 2: OLD, 3: without(Code.UNKNOWN_TOPIC_OR_PARTITION)}], "do not agree"),
+        ([{2: NEW, 3: OLD}], "disagree"),  # broker 1 has died, and broker 3 has not heard that it takes over
+        ([{1: OLD, 2: view(1, 3), 3: OLD}], "disagree"),
+        ([{1: OLD, 2: view(1, 2, brokers=(1, 2)), 3: OLD}], "disagree"),
+        ([{1: OLD, 2: OLD, 3: without(Code.UNKNOWN_TOPIC_OR_PARTITION)}], "disagree"),
         ([{1: "broker 1: connection refused", 2: OLD, 3: OLD}], "connection refused"),
         ([agreed(view(-1, 2))], "partition 0 of __consumer_offsets has no leader: groups would be missing"),
         ([agreed(view(1, 2, brokers=(2, 3)), (2, 3))], "partition 0 of __consumer_offsets has no leader"),

@@ -227,7 +227,7 @@ def test_only_to_check_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not plane.changed
     unanswered = control(monkeypatch, Brokers(lambda _: OrderResults(0, {})))
     (refused,) = unanswered.set_resource_configs([RESET])
-    assert "the broker gave no answer" in refused.reason
+    assert "the broker did not answer" in refused.reason
 
 
 def test_topics_are_created_with_their_configuration() -> None:

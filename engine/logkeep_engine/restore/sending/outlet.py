@@ -110,7 +110,7 @@ class Outlet:
             raise TargetChanged(
                 f"{self._target}: {there} records of this run are there, which is inside a batch of this plan "
                 f"({item.index} to {item.index + item.count - 1}).",
-                hint="The archive or the plan was changed while the restore was running: begin a new restore.",
+                hint="The archive or the plan was changed while the restore was running: start a new restore.",
             )
         return item.index < there
 
@@ -222,7 +222,7 @@ class Outlet:
             raise TargetChanged(
                 f"{self._target}: {self._written.records} records of this run are there, the archive gives "
                 f"{self._made}.",
-                hint="The archive or the plan was changed while the restore was running: begin a new restore.",
+                hint="The archive or the plan was changed while the restore was running: start a new restore.",
             )
         start, mark = self._target.start, self._log.mark or Mark(-1, self._target.start)
         return OutletSummary(self._target.partition, self._made, start, mark.end, mark.epoch)

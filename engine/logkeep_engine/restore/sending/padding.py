@@ -51,7 +51,7 @@ _BATCHES = 16
 
 _TRIES = 20  # of transactions, one after another, that do not move the end of the log
 _PAUSE = 1.0  # an attempt that was fenced lets the other one continue
-_DELETE_AND_BEGIN = "Delete the topic, and begin a new restore under another run id."
+_DELETE_AND_BEGIN = "Delete the topic, and start a new restore under another run id."
 
 
 def transactions_of(target: TargetPartition, client: RawClient) -> PaddingTransactions:
@@ -167,7 +167,7 @@ class Padding:
             wanted = (first, target.producer_id, self._last.index % SEQUENCE_SPACE, count)
             if wanted != (found.base_offset, found.producer_id, found.base_sequence, found.last_offset_delta + 1):
                 raise TargetChanged(
-                    f"{target} does not hold what this run has written at offset {first}: somebody else wrote to "
+                    f"{target} does not hold what this run has written at offset {first}: another producer wrote to "
                     "it, a coordinator has written the marker of a transaction twice, or the cluster has lost records "
                     "that it had acknowledged.",
                     hint=_DELETE_AND_BEGIN,
@@ -201,7 +201,7 @@ class Padding:
                                 raise PositionLost
                             raise TargetChanged(
                                 f"{target} holds records at offset {header.base_offset}, where the source has "
-                                "none: somebody else wrote to it, or a broker took records of this run twice.",
+                                "none: another producer wrote to it, or a broker took records of this run twice.",
                                 hint=_DELETE_AND_BEGIN,
                             )
                         epoch = header.leader_epoch

@@ -209,15 +209,15 @@ class WrittenReader:
                 f"{self._target}: records of this run, from number {first} of the partition on, are there once more at "
                 f"offset {offset}: a broker that had forgotten the producer id (producer.id.expiration.ms) took them "
                 "twice.",
-                hint=f"Delete the topic, or what lies in it from offset {self._target.start} on, and begin a new "
+                hint=f"Delete the topic, or what lies in it from offset {self._target.start} on, and start a new "
                 "restore under another run id.",
             )
         raise TargetChanged(
             f"{self._target}: {index - self._next} records of this run, numbers {self._next} to {index - 1} of the "
             f"partition, are missing before offset {offset}, where number {index} is. What was written after them "
-            "cannot be taken back.",
+            "cannot be undone.",
             hint=f"{_DELETE_AND_BEGIN} Delete the topic, or what lies in it from offset {self._target.start} on, and "
-            "begin a new restore under another run id.",
+            "start a new restore under another run id.",
         )
 
     def written(self, log_end: int) -> WrittenRecords:
@@ -256,7 +256,7 @@ async def look(
         if end < target.start:
             raise TargetChanged(
                 f"{target} ends at offset {end}, it had ended at {target.start} when the restore was planned.",
-                hint=f"{_DELETE_AND_BEGIN} Begin a new restore under another run id.",
+                hint=f"{_DELETE_AND_BEGIN} Start a new restore under another run id.",
             )
         try:
             if end == target.start:
@@ -293,7 +293,7 @@ async def _last_one(client: RawClient, wanted: Look, end: int) -> dict[int, Writ
     after = (last.base_sequence + last.last_offset_delta + 1) % SEQUENCE_SPACE
     if after != records % SEQUENCE_SPACE:
         raise TargetChanged(
-            f"{target} has {records} records, but the last one was sent as number {after}: somebody else wrote "
+            f"{target} has {records} records, but the last one was sent as number {after}: another producer wrote "
             "to the topic, or the cluster has lost records.",
             hint="Stop the other producers, delete the topic and restore again under another run id.",
         )
@@ -333,9 +333,9 @@ async def _among_others(
     found = {producer_id: reader.written(end) for producer_id, reader in readers.items()}
     if log_start > target.start and not fresh and not all(item.records for item in found.values()):
         raise TargetChanged(
-            f"{target}: retention has removed everything up to offset {log_start}; it cannot be seen what this run has "
+            f"{target}: retention has removed everything up to offset {log_start}; it is unknown what this run had "
             "written before.",
-            hint="Set retention.ms=-1 on the topic while restoring into it, and begin a new restore under another run "
+            hint="Set retention.ms=-1 on the topic while restoring into it, and start a new restore under another run "
             "id.",
         )
     return found
@@ -350,6 +350,6 @@ def _refuse_other(wanted: Look, header: BatchHeader) -> None:
 def _strange(target: TargetPartition, where: str = "") -> TopicExists:
     return TopicExists(
         f"{target} holds records that this restore has not written{where}.",
-        hint="The topic was created, or written to, by somebody else meanwhile. Delete it and restore again "
+        hint="The topic was created, or written to, by another client in the meantime. Delete it and restore again "
         "under another run id.",
     )

@@ -87,7 +87,7 @@ class ArchivedPartition:
                 raise ArchiveDamaged(
                     f"{self.log_path(segment)}: offsets {item.lost[0]} to {item.lost[1] - 1} could be read when the "
                     f"restore was planned: {item.what}",
-                    hint="The archive was damaged further meanwhile: begin a new restore.",
+                    hint="The archive was damaged further in the meantime: start a new restore.",
                 )
 
     def log_path(self, segment: SegmentEntry) -> str:
