@@ -24,7 +24,7 @@ from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RemovedSegme
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.archive.writing.log_writer import LogSegment
-from logkeep_engine.backup.snapshots import make_snapshots
+from logkeep_engine.backup.run.snapshots import make_snapshots
 from logkeep_engine.contract.archive_format import DEFAULT_DIGEST, Compression
 from logkeep_engine.contract.spec import KafkaBackupSpec, parse_backup
 from logkeep_engine.log.batch import headers_of, walk

@@ -30,7 +30,7 @@ import numpy as np
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.writing.log_writer import LogSegment
-from logkeep_engine.backup.snapshots import do_or_tell
+from logkeep_engine.backup.run.snapshots import do_or_tell
 from logkeep_engine.compaction.partition import (
     NO_PROGRESS,
     CompactionSetting,

@@ -20,7 +20,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from logkeep_engine.backup.selection import AVRO_INTERNAL_TOPICS
+from logkeep_engine.backup.model.selection import AVRO_INTERNAL_TOPICS
 from logkeep_engine.collector import paused
 from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import RunRequest, RunResult
@@ -134,7 +134,7 @@ def _put(queue: SimpleQueue[tuple[int, Any]], index: int, task: Future[Any]) -> 
 
 
 def _warm(_: int) -> None:
-    import logkeep_engine.backup.run
+    import logkeep_engine.backup.run.backup_run
     import logkeep_engine.restore.run.entry  # noqa: F401 (imported by the first task otherwise)
 
     gc.freeze()
@@ -218,7 +218,7 @@ def decode(bootstrap: str, topic: str, ends: Sequence[int]) -> int:
 
 
 async def _decode(bootstrap: str, topic: str, ends: Sequence[int]) -> int:
-    from logkeep_engine.backup.task import FETCH_BYTES
+    from logkeep_engine.backup.pieces.task import FETCH_BYTES
     from logkeep_engine.contract.cluster import ClusterSpec
     from logkeep_engine.kafka.client import RawClient
     from logkeep_engine.kafka.connection import connection_from
@@ -253,8 +253,8 @@ async def _decode(bootstrap: str, topic: str, ends: Sequence[int]) -> int:
 
 def _backup(request: RunRequest, one_piece: bool) -> Callable[[ClockedRunner, Reporter], RunResult]:
     with paused():  # as the driver does
-        from logkeep_engine.backup import planner  # each side alone: its imports count in its memory
-        from logkeep_engine.backup.run import run_backup
+        from logkeep_engine.backup.planning import planner  # each side alone: its imports count in its memory
+        from logkeep_engine.backup.run.backup_run import run_backup
 
     if one_piece:
         vars(planner)["make_plan"] = _whole_partitions(vars(planner)["make_plan"])

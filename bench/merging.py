@@ -25,7 +25,7 @@ from logkeep_engine.archive.catalog.packed import PackId
 from logkeep_engine.archive.maintenance.merging import MergeRules, packs_to_clear, parts_to_merge
 from logkeep_engine.archive.reading.files import NEIGHBOURS_BYTES
 from logkeep_engine.archive.writing.packs import PACK_BYTES
-from logkeep_engine.backup.plan import MAX_CHUNKS_PER_TASK
+from logkeep_engine.backup.model.plan import MAX_CHUNKS_PER_TASK
 from logkeep_engine.contract.archive_format import SegmentSpec
 from logkeep_engine.tasks import in_groups
 

@@ -31,9 +31,9 @@ from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry, Segme
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
 from logkeep_engine.archive.maintenance.catalog_check import check_catalog
-from logkeep_engine.backup.plan import Piece
-from logkeep_engine.backup.run import run_backup
-from logkeep_engine.backup.task import BackupTask, PieceDone
+from logkeep_engine.backup.model.plan import Piece
+from logkeep_engine.backup.pieces.task import BackupTask, PieceDone
+from logkeep_engine.backup.run.backup_run import run_backup
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.contract.spec import parse_backup

@@ -81,7 +81,7 @@ VERIFIERS = ("make_expected", "verify_partitions")
 
 def decode(bootstrap: str, topic: str, ends: list[int]) -> dict[str, Any]:
     """The engine takes every record of the topic apart."""
-    import logkeep_engine.backup.task
+    import logkeep_engine.backup.pieces.task
     import logkeep_engine.kafka.connection
     import logkeep_engine.log.codec  # noqa: F401 (what `engine.decode` imports)
     from bench import engine

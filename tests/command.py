@@ -34,7 +34,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 _IMPORTED = (
     "logkeep_engine.archive.maintenance.inspect",
     "logkeep_engine.archive.maintenance.verify",
-    "logkeep_engine.backup.run",
+    "logkeep_engine.backup.run.backup_run",
     "logkeep_engine.cli",
     "logkeep_engine.convert.run",
     "logkeep_engine.restore.run.entry",

@@ -5,7 +5,7 @@
         committer.add(receipt)
         committer.commit_if_due()
 
-`backup.run`, `convert.run` and `convert.imported` are such runs; `frame` says how any run is performed.
+`backup.run.backup_run`, `convert.run` and `convert.imported` are such runs; `frame` says how any run is performed.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Timing
 from logkeep_engine.archive.maintenance.verify import verify
-from logkeep_engine.backup.run import run_backup
+from logkeep_engine.backup.run.backup_run import run_backup
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_backup
 from logkeep_engine.contract.storage import StorageSpec

@@ -17,7 +17,7 @@ from typing import Any
 from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource
 
-from logkeep_engine.backup.run import run_backup
+from logkeep_engine.backup.run.backup_run import run_backup
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import RunRequest, RunResult

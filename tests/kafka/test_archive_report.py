@@ -133,7 +133,7 @@ def test_a_topic_that_could_not_be_archived_whole_is_behind_since_the_last_succe
 def test_brokers_that_do_not_answer_any_more_cost_the_facts_and_not_the_run(
     kafka: KafkaBroker, topics: Topics, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from logkeep_engine.backup import watch
+    from logkeep_engine.backup.recoverability import watch
     from logkeep_engine.errors import BrokerUnavailable
 
     def silent(*_: object) -> None:

@@ -13,7 +13,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import RunOutcome
 from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.maintenance.verify import verify
-from logkeep_engine.backup.plan import CHUNK_BYTES
+from logkeep_engine.backup.model.plan import CHUNK_BYTES
 from logkeep_engine.errors import ArchiveBusy, ArchiveFenced, ArchiveMissing, BucketMissing
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode

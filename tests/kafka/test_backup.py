@@ -17,10 +17,10 @@ from logkeep_engine.archive.catalog.facts import Gap, RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading.partition import read_file
-from logkeep_engine.backup import plan_builder as making
+from logkeep_engine.backup.model.plan import REASON_DELETED, REASON_RETENTION, BackupPlan, Piece
+from logkeep_engine.backup.pieces.task import BackupTask, PieceDone, archive_pieces
 from logkeep_engine.backup.pieces.writer import BackupSetting
-from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, BackupPlan, Piece
-from logkeep_engine.backup.task import BackupTask, PieceDone, archive_pieces
+from logkeep_engine.backup.planning import plan_builder as making
 from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import ENV_ERASURES_DIR, ExitCode

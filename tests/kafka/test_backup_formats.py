@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.maintenance.verify import verify
-from logkeep_engine.backup import plan_builder as making
+from logkeep_engine.backup.planning import plan_builder as making
 from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import ExitCode

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.backup import balance
-from logkeep_engine.backup.plan import BackupPlan, Chunk
+from logkeep_engine.backup.model.plan import BackupPlan, Chunk
+from logkeep_engine.backup.planning import balance
 from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.model import replace
 from logkeep_engine.kafka.connection import connection_from

@@ -15,7 +15,7 @@ import pytest
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.maintenance.verify import verify
-from logkeep_engine.backup.run import run_backup
+from logkeep_engine.backup.run.backup_run import run_backup
 from logkeep_engine.compare.account import compare
 from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.names import ExitCode

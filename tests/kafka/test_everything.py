@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
 )
 
 from logkeep_engine.archive.catalog.cluster_state import KINDS, read_cluster_state, state_path
-from logkeep_engine.backup import cluster_state
+from logkeep_engine.backup.run import cluster_state
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import ENV_KAFKA_PASSWORD, ENV_KAFKA_USERNAME
 from logkeep_engine.contract.run import RunResult

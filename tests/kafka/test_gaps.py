@@ -15,11 +15,11 @@ import pytest
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Gap, Receipt
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.backup import run as running
-from logkeep_engine.backup import task as tasks
+from logkeep_engine.backup.model.plan import REASON_DELETED, REASON_RETENTION, REASON_TRUNCATED, Piece
+from logkeep_engine.backup.pieces import task as tasks
 from logkeep_engine.backup.pieces.batches import ChunkWriter
-from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, REASON_TRUNCATED, Piece
-from logkeep_engine.backup.task import PieceDone
+from logkeep_engine.backup.pieces.task import PieceDone
+from logkeep_engine.backup.run import backup_run as running
 from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import ExitCode

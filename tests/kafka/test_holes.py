@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from logkeep_engine.backup import plan_builder as making
-from logkeep_engine.backup.plan import REASON_DELETED, REASON_RECREATED, REASON_RETENTION
+from logkeep_engine.backup.model.plan import REASON_DELETED, REASON_RECREATED, REASON_RETENTION
+from logkeep_engine.backup.planning import plan_builder as making
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.errors import BrokerUnavailable

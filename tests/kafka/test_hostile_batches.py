@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.backup.run import run_backup
+from logkeep_engine.backup.run.backup_run import run_backup
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_backup

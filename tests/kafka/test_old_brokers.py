@@ -7,7 +7,7 @@ import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.maintenance.verify import verify
-from logkeep_engine.backup.run import run_backup
+from logkeep_engine.backup.run.backup_run import run_backup
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.contract.spec import parse_backup

@@ -16,7 +16,7 @@ from pyspark import SparkContext
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.writer import begin_run
-from logkeep_engine.backup.plan import BackupPlan, Chunk
+from logkeep_engine.backup.model.plan import BackupPlan, Chunk
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.errors import ArchiveDamaged, SpecError, TargetUnsuitable, TopicExists
 from logkeep_engine.kafka.configs import ConfigEntry

@@ -18,7 +18,7 @@ from logkeep_kernel import Blake3
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.maintenance.verify import verify
-from logkeep_engine.backup.run import run_backup
+from logkeep_engine.backup.run.backup_run import run_backup
 from logkeep_engine.contract.anchor import Anchor
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import ENV_SIGNING_DIR, ExitCode

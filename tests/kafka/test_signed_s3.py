@@ -15,7 +15,7 @@ import pytest
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.signed_documents import is_document
 from logkeep_engine.archive.catalog.signing import signing_keys
-from logkeep_engine.backup.run import run_backup
+from logkeep_engine.backup.run.backup_run import run_backup
 from logkeep_engine.contract.names import ENV_SIGNING_DIR
 from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import RunRequest, RunResult

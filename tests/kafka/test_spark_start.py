@@ -106,16 +106,18 @@ def test_a_worker_finds_the_engine_imported(spark_context: SparkContext, monkeyp
     monkeypatch.setitem(spark_context.environment, "LOGKEEP_TEST", "a worker of its own")
     # Nothing of this function's own makes the worker import the engine.
     found = spark_context.parallelize([0], 1).map(lambda _: sorted(__import__("sys").modules)).collect()[0]
-    assert {"logkeep_engine.backup.task", "logkeep_engine.restore.sending.task", "logkeep_engine.spark.runner"} <= set(
-        found
-    )
+    assert {
+        "logkeep_engine.backup.pieces.task",
+        "logkeep_engine.restore.sending.task",
+        "logkeep_engine.spark.runner",
+    } <= set(found)
     assert "botocore.session" not in found, "nobody said that it is needed"
 
 
 def test_nothing_is_left_and_no_secret_is_on_a_command_line(starts: Starts) -> None:
     for seen in starts.seen:
         assert any("logkeep_engine.spark.daemon" in line for line in seen["running"])
-        assert {"botocore.session", "logkeep_engine.backup.task"} <= set(seen["loaded"])
+        assert {"botocore.session", "logkeep_engine.backup.pieces.task"} <= set(seen["loaded"])
         assert "hush" not in " ".join(seen["running"])
         assert not any(name in " ".join(seen["running"]) for name in ("secret", "spark.master", "password"))
         assert (seen["left"], seen["folder"]) == ([], False)

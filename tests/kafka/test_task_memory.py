@@ -34,9 +34,9 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 bare = peak()
-from logkeep_engine.backup.plan import Piece
+from logkeep_engine.backup.model.plan import Piece
 from logkeep_engine.backup.pieces.writer import BackupSetting
-from logkeep_engine.backup.task import archive_pieces
+from logkeep_engine.backup.pieces.task import archive_pieces
 from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.limits import UNLIMITED

@@ -18,10 +18,10 @@ from confluent_kafka.admin import (
 )
 
 from logkeep_engine.archive.plans import BACKUP_PLAN_FILE
-from logkeep_engine.backup import balance
-from logkeep_engine.backup import remote as remote_chunks
-from logkeep_engine.backup import run as backup_run
-from logkeep_engine.backup.plan import BackupPlan
+from logkeep_engine.backup.model.plan import BackupPlan
+from logkeep_engine.backup.planning import balance
+from logkeep_engine.backup.planning import remote as remote_chunks
+from logkeep_engine.backup.run import backup_run
 from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import ExitCode

@@ -33,7 +33,9 @@ from tests.runners import Context, Job, Runner
 TASKS_AT_ONCE = 2
 _TIMING = Timing(heartbeat=0.2, watch=1.0, poll=0.1)
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["logkeep_engine.backup.run", "logkeep_engine.restore.run.entry", __name__])
+_processes.set_forkserver_preload(
+    ["logkeep_engine.backup.run.backup_run", "logkeep_engine.restore.run.entry", __name__]
+)
 
 
 class Driver:
@@ -82,7 +84,7 @@ def _perform(request: RunRequest) -> RunResult:
     run_note.BEAT_SECONDS, takeover.WATCH_SECONDS = _TIMING.heartbeat, _TIMING.watch
     reporter = Reporter(request.run_id)
     if request.kind == "KafkaBackup":
-        from logkeep_engine.backup.run import run_backup
+        from logkeep_engine.backup.run.backup_run import run_backup
 
         return run_backup(request, parse_backup(request.spec), SideBySide, reporter, {}, _TIMING)
     from logkeep_engine.restore.run.entry import run_restore

@@ -26,8 +26,8 @@ from logkeep_engine.archive.maintenance.retention import RetentionLimits
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.archive.writing.packs import TaskPacks
-from logkeep_engine.backup.merging import merge_segments
-from logkeep_engine.backup.snapshots import make_snapshots
+from logkeep_engine.backup.run.merging import merge_segments
+from logkeep_engine.backup.run.snapshots import make_snapshots
 from logkeep_engine.contract.archive_format import SegmentSpec
 from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import SpecError

@@ -48,16 +48,16 @@ from logkeep_engine.archive.maintenance.retention_items import object_bytes
 from logkeep_engine.archive.names import ARCHIVE
 from logkeep_engine.archive.writing.packs import TaskPacks
 from logkeep_engine.archive.writing.record_files import write_consumer_offsets, write_partition_indexes
-from logkeep_engine.backup.generations import (
+from logkeep_engine.backup.planning.generations import (
     GenerationPolicy,
     activation,
     open_changes,
     to_read,
     whole_generations,
 )
-from logkeep_engine.backup.merging import merge_segments
-from logkeep_engine.backup.plan_builder import gaps_of_deleted
-from logkeep_engine.backup.snapshots import make_snapshots
+from logkeep_engine.backup.planning.plan_builder import gaps_of_deleted
+from logkeep_engine.backup.run.merging import merge_segments
+from logkeep_engine.backup.run.snapshots import make_snapshots
 from logkeep_engine.contract.archive_format import FormatName, SegmentSpec
 from logkeep_engine.contract.retention import RetentionHold
 from logkeep_engine.contract.run import RunResult

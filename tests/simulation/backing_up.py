@@ -8,7 +8,7 @@ import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.backup import run as running
+from logkeep_engine.backup.run import backup_run as running
 from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import RunResult

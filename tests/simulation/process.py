@@ -202,14 +202,14 @@ def product(driver: Process, open_storage: Callable[..., Any], limits: Limits) -
     _driver.append(driver)
     try:
         with (
-            patch("logkeep_engine.backup.run.open_storage", open_storage),
+            patch("logkeep_engine.backup.run.backup_run.open_storage", open_storage),
             patch("logkeep_engine.restore.model.state.open_storage", open_storage),
-            patch("logkeep_engine.backup.run.connection_from", connect),
+            patch("logkeep_engine.backup.run.backup_run.connection_from", connect),
             patch("logkeep_engine.restore.run.restoring.connection_from", connect),
             patch.object(brokers.BrokerPool, "post", posted),
             # Small enough that a topic of some dozens of records has several chunks and several batches.
-            patch("logkeep_engine.backup.plan_builder.CHUNK_BYTES", SMALL),
-            patch("logkeep_engine.backup.plan_builder.MIN_CHUNK_OFFSETS", 8),
+            patch("logkeep_engine.backup.planning.plan_builder.CHUNK_BYTES", SMALL),
+            patch("logkeep_engine.backup.planning.plan_builder.MIN_CHUNK_OFFSETS", 8),
             patch("logkeep_engine.restore.streams.merge.MERGED_BYTES", SMALL),
             # Each run moves commits into bundles, and the next removes them.
             patch("logkeep_engine.archiving.bundle_old_commits", partial(bundle_old_commits, rest=-HOUR)),

@@ -31,7 +31,7 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.claim import ArchiveClaim
 from logkeep_engine.archive.maintenance.verify import verify
-from logkeep_engine.backup.run import run_backup
+from logkeep_engine.backup.run.backup_run import run_backup
 from logkeep_engine.contract.anchor import Anchor
 from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import RunRequest, RunResult

@@ -12,8 +12,8 @@ import pytest
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.facts import TopicEntry
-from logkeep_engine.backup import planner
-from logkeep_engine.backup.divergence import Standings, standings_of
+from logkeep_engine.backup.planning import planner
+from logkeep_engine.backup.planning.divergence import Standings, standings_of
 from logkeep_engine.kafka.connection import Limits
 from tests.simulation.backing_up import ask_first, backup, state_of, wait_no_longer
 from tests.simulation.cluster import UNKNOWN_TOPIC, SimulatedCluster, World

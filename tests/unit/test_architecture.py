@@ -36,7 +36,7 @@ def test_every_file_that_the_architecture_names_is_there() -> None:
     assert list(missing(text)) == []
 
 
-@pytest.mark.parametrize("text", ["`{}gone.py`", "`{}run/`", "`{}pieces`", "[x]({}gone.md)"])
+@pytest.mark.parametrize("text", ["`{}gone.py`", "`{}running/`", "`{}pieces`", "[x]({}gone.md)"])
 def test_a_file_that_is_gone_is_found(text: str) -> None:
     assert len(list(missing(f"Here is {text.format('backup/')}."))) == 1
 

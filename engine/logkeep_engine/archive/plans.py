@@ -1,5 +1,5 @@
-"""The stored plans of runs that write an archive, as documents. `backup.plan` and `convert.plan` say what is in them;
-readers of the archive look into them, too.
+"""The stored plans of runs that write an archive, as documents. `backup.model.plan` and `convert.plan` say what is in
+them; readers of the archive look into them, too.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Backup: plan (pure) -> task (one chunk: fetch, check, write) -> commit."""
+"""Backups: rooms from the run down to its plan. ARCHITECTURE.md says what is in which."""

@@ -20,7 +20,7 @@ from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
-    from logkeep_engine.backup.covered import Backup, Uncovered
+    from logkeep_engine.backup.recoverability.covered import Backup, Uncovered
 
 _EXIT_CODES = (
     "Exit codes: 0 every topic is protected; 1 some are not, or no broker answered; 2 refused: a file or an option is "
@@ -63,7 +63,7 @@ def coverage(
     with errors(debug):
         connection = security.connection("--bootstrap-server", bootstrap_server)
         backups = [backup for name in file for backup in _backups(name)]
-        from logkeep_engine.backup.covered import is_of, uncovered
+        from logkeep_engine.backup.recoverability.covered import is_of, uncovered
         from logkeep_engine.kafka.control import ControlPlane
         from logkeep_engine.kafka.topics import TopicInfo
 
@@ -98,7 +98,7 @@ def _why_aside(backup: Backup) -> str:
 def _backups(file: str) -> Iterator[Backup]:
     """The KafkaBackups of a file. Raises SpecError for a wrong one, unless the API server has taken it: such a one
     protects nothing, and must not hide what the others do."""
-    from logkeep_engine.backup.covered import backup_of, resource_name
+    from logkeep_engine.backup.recoverability.covered import backup_of, resource_name
     from logkeep_engine.cli.documents import check_envelope, name_of
 
     for document in _resources(file):

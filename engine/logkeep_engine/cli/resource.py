@@ -102,7 +102,7 @@ def _print_end(result: RunResult, output: Output, spec: KafkaBackupSpec | KafkaR
 
 def _dry_backup(request: RunRequest, spec: KafkaBackupSpec) -> RunResult:
     """The result of the dry run of a backup. It has no tasks, so it needs no Spark."""
-    from logkeep_engine.backup.dry_run import BackupDryRun
+    from logkeep_engine.backup.run.dry_run import BackupDryRun
     from logkeep_engine.report import Reporter
 
     say(f"run {request.run_id}")
@@ -151,7 +151,7 @@ def _run(
 
     if isinstance(spec, KafkaBackupSpec):
         with paused():
-            from logkeep_engine.backup.run import run_backup
+            from logkeep_engine.backup.run.backup_run import run_backup
 
         result = run_backup(request, planned_for(spark.master, spec), session.runner, reporter, os.environ)
         return with_clear_text_warnings(result, spec)

@@ -69,7 +69,7 @@ def retention(
         from logkeep_engine.archive.catalog.owner import check_owner
         from logkeep_engine.archive.maintenance.retaining import run_retention
         from logkeep_engine.archive.maintenance.retention_report import preview
-        from logkeep_engine.backup.selection import retention_rules
+        from logkeep_engine.backup.model.selection import retention_rules
         from logkeep_engine.cli.documents import claim_of_file, read_document
         from logkeep_engine.contract.spec import parse_backup
         from logkeep_engine.storage import open_storage

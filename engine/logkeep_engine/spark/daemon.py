@@ -19,7 +19,7 @@ ENV_PRELOAD = "LOGKEEP_PRELOAD"
 
 _ALWAYS = (
     "logkeep_engine.spark.runner",
-    "logkeep_engine.backup.task",
+    "logkeep_engine.backup.pieces.task",
     "logkeep_engine.restore.sending.task",
 )
 _S3 = ("botocore.session", "botocore.httpsession", "botocore.auth")

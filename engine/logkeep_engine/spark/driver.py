@@ -124,7 +124,7 @@ def _import_for(spec: KafkaBackupSpec | KafkaRestoreSpec) -> None:
     """Import what the run needs, and its tasks: those that the driver does itself find it imported."""
     with paused():
         if isinstance(spec, KafkaBackupSpec):
-            import logkeep_engine.backup.run
+            import logkeep_engine.backup.run.backup_run
         else:
             import logkeep_engine.restore.run.entry  # noqa: F401
         if uses_s3(spec):
@@ -140,7 +140,7 @@ def _run(
 ) -> RunResult:
     runner, expect = session.runner, session.expect if isinstance(session, JobSession) else None
     if isinstance(spec, KafkaBackupSpec):
-        from logkeep_engine.backup.run import run_backup
+        from logkeep_engine.backup.run.backup_run import run_backup
 
         return run_backup(request, planned_for(master, spec), runner, reporter, os.environ, expect=expect)
     if request.release:

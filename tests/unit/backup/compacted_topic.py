@@ -14,7 +14,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.archive.writing.packs import TaskPacks
-from logkeep_engine.backup.snapshots import SnapshotsMade, make_snapshots
+from logkeep_engine.backup.run.snapshots import SnapshotsMade, make_snapshots
 from logkeep_engine.compaction import spreading
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.point import PointSpec

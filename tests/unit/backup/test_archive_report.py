@@ -23,9 +23,9 @@ from logkeep_engine.archive.maintenance.removal import Purged
 from logkeep_engine.archive.maintenance.retaining import RetentionRules, retain
 from logkeep_engine.archive.maintenance.retention import RetentionLimits
 from logkeep_engine.archive.reading.completeness import complete_until
-from logkeep_engine.backup.archive_report import generations_of, recovery, retained_by, topic_totals
-from logkeep_engine.backup.plan import BackupPlan, Chunk
-from logkeep_engine.backup.watch import EndedBackup, HeldBack
+from logkeep_engine.backup.model.plan import BackupPlan, Chunk
+from logkeep_engine.backup.recoverability.watch import EndedBackup, HeldBack
+from logkeep_engine.backup.run.archive_report import generations_of, recovery, retained_by, topic_totals
 from logkeep_engine.contract.facts.values import time_of
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import MAX_LIST

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logkeep_engine.backup.balance import MIN_CHUNK_BYTES, Sample, balance, cut, heavy, recut
-from logkeep_engine.backup.plan import CHUNK_BYTES, BackupPlan, Chunk
+from logkeep_engine.backup.model.plan import CHUNK_BYTES, BackupPlan, Chunk
+from logkeep_engine.backup.planning.balance import MIN_CHUNK_BYTES, Sample, balance, cut, heavy, recut
 from logkeep_engine.kafka.connection import KafkaConnection
 
 MIB = 1 << 20

@@ -13,10 +13,10 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, TopicEntry
 from logkeep_engine.archive.catalog.receipts import ReceiptCheck
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.backup.model.plan import REASON_RETENTION, BackupPlan, Chunk, Piece, open_pieces, still_open
 from logkeep_engine.backup.pieces.batches import ChunkWriter, trim
+from logkeep_engine.backup.pieces.task import _archive
 from logkeep_engine.backup.pieces.writer import BackupSetting
-from logkeep_engine.backup.plan import REASON_RETENTION, BackupPlan, Chunk, Piece, open_pieces, still_open
-from logkeep_engine.backup.task import _archive
 from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.errors import CorruptBatch, LogDiverged
 from logkeep_engine.kafka.client import RawClient

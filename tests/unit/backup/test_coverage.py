@@ -2,8 +2,8 @@
 
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.backup.coverage import coverage
-from logkeep_engine.backup.plan import BackupPlan, GoneTopic
+from logkeep_engine.backup.model.plan import BackupPlan, GoneTopic
+from logkeep_engine.backup.recoverability.coverage import coverage
 
 
 def test_a_topic_that_proved_to_be_deleted_is_not_protected() -> None:

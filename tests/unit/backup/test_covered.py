@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.backup.covered import Uncovered, backup_of, is_of, uncovered
-from logkeep_engine.backup.unselected_topics import literal
+from logkeep_engine.backup.model.unselected_topics import literal
+from logkeep_engine.backup.recoverability.covered import Uncovered, backup_of, is_of, uncovered
 from logkeep_engine.contract.spec import parse_backup
 from logkeep_engine.kafka.topics import PartitionInfo, TopicInfo
 

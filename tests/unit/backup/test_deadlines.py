@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.backup.deadlines import RunTimes, WatchedPartition, deadlines
+from logkeep_engine.backup.recoverability.deadlines import RunTimes, WatchedPartition, deadlines
 from logkeep_engine.contract.facts.archive import Cause
 from logkeep_engine.contract.facts.values import MAX_TIME, time_of
 from logkeep_engine.contract.model import replace

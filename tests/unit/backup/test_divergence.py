@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from logkeep_engine.archive.catalog.lineage import Fork, Lineage, LogStanding
-from logkeep_engine.backup.divergence import (
+from logkeep_engine.backup.planning.divergence import (
     TopicPartition,
     compare_logs,
     diverged,

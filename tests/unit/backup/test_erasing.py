@@ -7,7 +7,7 @@ import pytest
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
-from logkeep_engine.backup.erasing import AskedErasures
+from logkeep_engine.backup.run.erasing import AskedErasures
 from logkeep_engine.contract.erasures import Erasure
 from logkeep_engine.contract.names import ENV_ERASURES_DIR, ENV_POD_NAMESPACE
 from logkeep_engine.errors import ArchiveFenced, DataLoss, ErasureFailed, LogkeepError

@@ -15,7 +15,8 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, GenerationStep, PassiveFacts
 from logkeep_engine.archive.catalog.generations import generation_of
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.backup.generations import (
+from logkeep_engine.backup.model.plan import BackupPlan
+from logkeep_engine.backup.planning.generations import (
     GenerationPolicy,
     activation,
     generation_warnings,
@@ -24,7 +25,6 @@ from logkeep_engine.backup.generations import (
     to_read,
     whole_generations,
 )
-from logkeep_engine.backup.plan import BackupPlan
 from logkeep_engine.log.cleanup import is_compacted
 from tests.examples import number
 from tests.unit.archive.catalog.test_branches import KEY, archive, begun, commit

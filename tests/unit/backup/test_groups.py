@@ -5,7 +5,7 @@ from typing import cast
 
 from logkeep_engine.archive.catalog.cluster_state import told_left_out
 from logkeep_engine.archive.catalog.facts import GroupEntry
-from logkeep_engine.backup.groups import FoundGroups, find_groups, told_of_positions
+from logkeep_engine.backup.planning.groups import FoundGroups, find_groups, told_of_positions
 from logkeep_engine.contract.spec import ConsumerGroups
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.group_list import ListedGroup

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.archive.catalog.writer import Writer
-from logkeep_engine.backup.losses import ArchivePieces, LossSearch, OnPieces, Work
+from logkeep_engine.backup.model.plan import Piece
+from logkeep_engine.backup.pieces.losses import ArchivePieces, LossSearch, OnPieces, Work
+from logkeep_engine.backup.pieces.task import PieceDone, PieceFailure
 from logkeep_engine.backup.pieces.writer import BackupSetting
-from logkeep_engine.backup.plan import Piece
-from logkeep_engine.backup.task import PieceDone, PieceFailure
 from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.errors import CorruptBatch

@@ -17,7 +17,7 @@ from logkeep_engine.archive.catalog.lines import FOREVER, Line
 from logkeep_engine.archive.catalog.receipts import ReceiptCheck
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.names import records_stem, segment_stem
-from logkeep_engine.backup.plan import (
+from logkeep_engine.backup.model.plan import (
     MAX_CHUNKS_PER_TASK,
     REASON_RETENTION,
     TASK_BYTES,
@@ -30,15 +30,15 @@ from logkeep_engine.backup.plan import (
     pack,
     still_open,
 )
-from logkeep_engine.backup.plan_builder import BrokerAnswers, make_plan
-from logkeep_engine.backup.selection import (
+from logkeep_engine.backup.model.selection import (
     AVRO_INTERNAL_TOPICS,
     check_incarnations,
     check_names,
     select_groups,
     select_topics,
 )
-from logkeep_engine.backup.task import CONCURRENT, CONCURRENT_LARGE, CONCURRENT_SMALL, streams_for
+from logkeep_engine.backup.pieces.task import CONCURRENT, CONCURRENT_LARGE, CONCURRENT_SMALL, streams_for
+from logkeep_engine.backup.planning.plan_builder import BrokerAnswers, make_plan
 from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.spec import ConsumerGroups, Topics

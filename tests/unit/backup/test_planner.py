@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from logkeep_engine.backup.planner import BackupPlanner
+from logkeep_engine.backup.planning.planner import BackupPlanner
 from logkeep_engine.contract.spec import parse_backup
 from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.kafka.topics import TopicInfo

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.archive.catalog.facts import Receipt
-from logkeep_engine.backup.losses import loses_records, refuse_losses
+from logkeep_engine.backup.model.plan import REASON_RETENTION, Piece
+from logkeep_engine.backup.pieces.losses import loses_records, refuse_losses
 from logkeep_engine.backup.pieces.records import LossChecker, RecordChunkWriter
 from logkeep_engine.backup.pieces.writer import BackupSetting, PieceWriter
-from logkeep_engine.backup.plan import REASON_RETENTION, Piece
 from logkeep_engine.contract.archive_format import Compatibility, FormatName, FormatOptions
 from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.spec import parse_backup

@@ -15,10 +15,10 @@ from typing import Any, cast
 import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.backup.model.plan import Piece
 from logkeep_engine.backup.pieces.records import LossChecker, RecordChunkWriter
+from logkeep_engine.backup.pieces.task import PieceDone, _archive
 from logkeep_engine.backup.pieces.writer import BackupSetting
-from logkeep_engine.backup.plan import Piece
-from logkeep_engine.backup.task import PieceDone, _archive
 from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.model import replace
@@ -189,7 +189,7 @@ def test_what_lies_before_a_transaction_without_an_end_is_archived(storage: Stor
 def test_piece_whose_lists_and_markers_never_agree_fails_by_itself(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logkeep_engine.backup.task._PASSES", 1)
+    monkeypatch.setattr("logkeep_engine.backup.pieces.task._PASSES", 1)
     done = archived(storage, Broker(two(marker(3, 7, commit=False)), Random(1), honest=0.0), 0, 4)
     assert isinstance(done.failure, RecordsWithheld)
     assert "lists of aborted transactions have contradicted the markers" in done.failure.message

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from logkeep_engine.backup.balance import MIN_CHUNK_BYTES, Sample, filled
-from logkeep_engine.backup.plan import CHUNK_BYTES, BackupPlan, Chunk
-from logkeep_engine.backup.remote import REMOTE_CHUNK_BYTES, UNKNOWN_BYTES_PER_OFFSET, RemoteRange, with_parts
+from logkeep_engine.backup.model.plan import CHUNK_BYTES, BackupPlan, Chunk
+from logkeep_engine.backup.planning.balance import MIN_CHUNK_BYTES, Sample, filled
+from logkeep_engine.backup.planning.remote import REMOTE_CHUNK_BYTES, UNKNOWN_BYTES_PER_OFFSET, RemoteRange, with_parts
 
 MIB = 1 << 20
 ID = "a" * 22

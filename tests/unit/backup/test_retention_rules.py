@@ -13,7 +13,7 @@ from logkeep_engine.archive.maintenance.points import KeepRules
 from logkeep_engine.archive.maintenance.retaining import RetentionRules, retain, run_retention
 from logkeep_engine.archive.maintenance.retention import RetentionLimits
 from logkeep_engine.archive.maintenance.retention_report import planned_retention, preview
-from logkeep_engine.backup.selection import retention_rules
+from logkeep_engine.backup.model.selection import retention_rules
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.retention import RetentionHold
 from logkeep_engine.contract.spec import KafkaBackupSpec, parse_backup

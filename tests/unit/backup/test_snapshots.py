@@ -37,10 +37,10 @@ from logkeep_engine.archive.maintenance.inspect import describe
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.archive.reading.partition import open_partition
-from logkeep_engine.backup.archive_report import snapshots_of
-from logkeep_engine.backup.generations import generation_warnings
-from logkeep_engine.backup.merging import merge_segments
-from logkeep_engine.backup.plan import BackupPlan
+from logkeep_engine.backup.model.plan import BackupPlan
+from logkeep_engine.backup.planning.generations import generation_warnings
+from logkeep_engine.backup.run.archive_report import snapshots_of
+from logkeep_engine.backup.run.merging import merge_segments
 from logkeep_engine.compaction import spreading
 from logkeep_engine.contract.archive_format import SegmentSpec
 from logkeep_engine.contract.facts.values import time_of

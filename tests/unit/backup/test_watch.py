@@ -10,9 +10,9 @@ import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import RunOutcome, TopicEntry
-from logkeep_engine.backup import watch
-from logkeep_engine.backup.plan import BackupPlan
-from logkeep_engine.backup.watch import BrokerRetentionLimits, EndedBackup, HeldBack, ask_brokers
+from logkeep_engine.backup.model.plan import BackupPlan
+from logkeep_engine.backup.recoverability import watch
+from logkeep_engine.backup.recoverability.watch import BrokerRetentionLimits, EndedBackup, HeldBack, ask_brokers
 from logkeep_engine.contract.facts.values import time_of
 from logkeep_engine.errors import BrokerUnavailable
 from logkeep_engine.kafka.connection import KafkaConnection

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.snapshots import SnapshotEntry
 from logkeep_engine.archive.reading.partition import open_partition
-from logkeep_engine.backup.snapshots import do_or_tell
+from logkeep_engine.backup.run.snapshots import do_or_tell
 from logkeep_engine.compaction import spreading
 from logkeep_engine.compaction.partition import CompactionSetting, CompactionWork, PartitionCompacted
 from logkeep_engine.compaction.spreading import Spreading, divided, entries_of, ranges_of

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.backup.plan import UNKNOWN_RECORD_BYTES, Piece, demand_of
+from logkeep_engine.backup.model.plan import UNKNOWN_RECORD_BYTES, Piece, demand_of
 from logkeep_engine.contract.running import DriverSpec, ExecutorSpec, SparkSpec
 from logkeep_engine.spark.conf import EXECUTOR_IDLE_SECONDS
 from logkeep_engine.spark.job_session import EXECUTOR_WAIT_SECONDS

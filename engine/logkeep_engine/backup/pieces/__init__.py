@@ -1,1 +1,1 @@
-"""The writers of pieces: they make segments of fetched batches, in each format."""
+"""Tasks: they fetch pieces, check them, write their segments in each format, and prove losses."""

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from logkeep_engine.archive.writing.log_writer import LogSegment, Packing
+from logkeep_engine.backup.model.plan import Piece
 from logkeep_engine.backup.pieces.writer import BackupSetting, PieceWriter
-from logkeep_engine.backup.plan import Piece
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log.batch import BatchHeader, Codec, Headers, headers_of, parse_header, runs, seal
 from logkeep_engine.log.memory import alone

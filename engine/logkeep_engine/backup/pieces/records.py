@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 from logkeep_engine.archive.catalog.entry import LAYOUTS
 from logkeep_engine.archive.writing.record_writer import RecordSegments, RecordSink
+from logkeep_engine.backup.model.plan import Piece
 from logkeep_engine.backup.pieces.writer import BackupSetting, PieceWriter
-from logkeep_engine.backup.plan import Piece
 from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import BatchTooLarge
 from logkeep_engine.formats.base import Loss, LossKind

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, Receipt
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, LeaderEpoch
-from logkeep_engine.backup.plan import Piece
-from logkeep_engine.backup.transactions import ListDisagreement, PieceTransactions
+from logkeep_engine.backup.model.plan import Piece
+from logkeep_engine.backup.pieces.transactions import ListDisagreement, PieceTransactions
 from logkeep_engine.contract.archive_format import (
     DEFAULT_DIGEST,
     Compression,

@@ -3,9 +3,9 @@
     report = make_due(writer, report, compared)
 
 Nothing but the log itself can bring back a tombstone that nobody has, so all of the log is read again (see
-`backup.generations`). One commit says of which partitions, and the archive keeps it until their generations are active,
-however often a backup dies meanwhile. A kill before that commit leaves nothing: the next reconciliation finds the keys
-again.
+`backup.planning.generations`). One commit says of which partitions, and the archive keeps it until their generations
+are active, however often a backup dies meanwhile. A kill before that commit leaves nothing: the next reconciliation
+finds the keys again.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from logkeep_engine.archive.catalog.facts import NOTHING_LEFT, Coverage, Passive
 from logkeep_engine.archive.catalog.replacements import erased_ranges
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.backup.generations import GenerationPolicy, activation
+from logkeep_engine.backup.planning.generations import GenerationPolicy, activation
 from tests.unit.archive.build import ORDERS
 from tests.unit.archive.catalog.test_branches import KEY, archive, begun, commit
 from tests.unit.archive.catalog.test_snapshots import part, snapshot

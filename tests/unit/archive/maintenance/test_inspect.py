@@ -12,7 +12,7 @@ from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Receipt, RunOu
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.maintenance.inspect import describe
 from logkeep_engine.archive.moments import moment
-from logkeep_engine.backup.plan import BackupPlan
+from logkeep_engine.backup.model.plan import BackupPlan
 from logkeep_engine.cli import app
 from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.names import HOLD

@@ -17,7 +17,7 @@ from logkeep_engine.archive.maintenance.merging import MergeRules, chosen, moves
 from logkeep_engine.archive.maintenance.moving import joined
 from logkeep_engine.archive.maintenance.removal import purge
 from logkeep_engine.archive.reading import view
-from logkeep_engine.backup.merging import Merged, merge_segments
+from logkeep_engine.backup.run.merging import Merged, merge_segments
 from logkeep_engine.contract.archive_format import Compression, SegmentSpec
 from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import ArchiveDamaged, ArchiveFenced

@@ -40,10 +40,10 @@ from logkeep_engine.archive.maintenance.topics_on_hold import hold_on
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading import view
 from logkeep_engine.archive.reading.partition import open_partition
-from logkeep_engine.backup.activating import Activating
-from logkeep_engine.backup.generations import activation
-from logkeep_engine.backup.plan import BackupPlan
-from logkeep_engine.backup.planner import BackupPlanner, CaughtUp
+from logkeep_engine.backup.model.plan import BackupPlan
+from logkeep_engine.backup.planning.generations import activation
+from logkeep_engine.backup.planning.planner import BackupPlanner, CaughtUp
+from logkeep_engine.backup.run.activating import Activating
 from logkeep_engine.cli import app
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.retention import Retention, RetentionHold

@@ -18,7 +18,7 @@ from logkeep_engine.archive.catalog.facts import (
 )
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading.beginnings import missing_beginnings
-from logkeep_engine.backup.plan import REASON_RETENTION, BackupPlan, Chunk
+from logkeep_engine.backup.model.plan import REASON_RETENTION, BackupPlan, Chunk
 from logkeep_engine.cli import app
 from logkeep_engine.convert import plan as convert_plan
 from logkeep_engine.storage import Storage, open_uri

@@ -21,9 +21,9 @@ from logkeep_engine.archive.maintenance.segment_check import check_segment
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.outcomes import aborted_in, segment_transactions
 from logkeep_engine.archive.reading.transactions import fold
+from logkeep_engine.backup.model.plan import Piece
 from logkeep_engine.backup.pieces.batches import ChunkWriter
 from logkeep_engine.backup.pieces.writer import BackupSetting
-from logkeep_engine.backup.plan import Piece
 from logkeep_engine.contract.archive_format import Compression
 from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.model import replace

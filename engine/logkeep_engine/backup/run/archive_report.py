@@ -24,8 +24,8 @@ from logkeep_engine.archive.maintenance.retaining import RetentionDone, Retentio
 from logkeep_engine.archive.maintenance.retention_items import object_bytes
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading.completeness import complete_until
-from logkeep_engine.backup.coverage import protected_topics
-from logkeep_engine.backup.watch import EndedBackup, HeldBack, ask_brokers
+from logkeep_engine.backup.recoverability.coverage import protected_topics
+from logkeep_engine.backup.recoverability.watch import EndedBackup, HeldBack, ask_brokers
 from logkeep_engine.contract.facts.archive import (
     MAX_PATH,
     ArchiveReport,

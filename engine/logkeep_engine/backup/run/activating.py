@@ -17,10 +17,10 @@ from operator import itemgetter
 
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.writer import Writer
-from logkeep_engine.backup.generations import activation, whole_generations
-from logkeep_engine.backup.plan import BackupPlan, Piece, open_pieces
-from logkeep_engine.backup.planner import BackupPlanner
-from logkeep_engine.backup.task import PieceDone
+from logkeep_engine.backup.model.plan import BackupPlan, Piece, open_pieces
+from logkeep_engine.backup.pieces.task import PieceDone
+from logkeep_engine.backup.planning.generations import activation, whole_generations
+from logkeep_engine.backup.planning.planner import BackupPlanner
 
 CATCH_UPS = 5
 

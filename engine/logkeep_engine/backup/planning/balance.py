@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from logkeep_engine.backup.plan import CHUNK_BYTES, BackupPlan, Chunk
+from logkeep_engine.backup.model.plan import CHUNK_BYTES, BackupPlan, Chunk
 from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.kafka.client import RawClient

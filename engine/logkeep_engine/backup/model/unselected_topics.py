@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from logkeep_engine.backup.selection import Chooser
+from logkeep_engine.backup.model.selection import Chooser
 from logkeep_engine.contract.patterns import NamePatterns
 from logkeep_engine.contract.run import MAX_LIST
 from logkeep_engine.contract.spec import Topics

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.backup.deadlines import RunTimes, WatchedPartition, deadlines
-from logkeep_engine.backup.plan import ALL_PARTITIONS, BackupPlan, TopicPartition, open_gaps, open_pieces
+from logkeep_engine.backup.model.plan import ALL_PARTITIONS, BackupPlan, TopicPartition, open_gaps, open_pieces
+from logkeep_engine.backup.recoverability.deadlines import RunTimes, WatchedPartition, deadlines
 from logkeep_engine.contract.facts.archive import Deadlines
 from logkeep_engine.contract.facts.values import time_of
 from logkeep_engine.contract.names import BACKUP

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.backup.model.plan import BackupPlan, Piece, pack
+from logkeep_engine.backup.pieces.task import PieceDone, PieceFailure, archive_pieces
 from logkeep_engine.backup.pieces.writer import BackupSetting
-from logkeep_engine.backup.plan import BackupPlan, Piece, pack
-from logkeep_engine.backup.task import PieceDone, PieceFailure, archive_pieces
 from logkeep_engine.contract.archive_format import Compatibility, FormatName, FormatOptions
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.spec import KafkaBackupSpec

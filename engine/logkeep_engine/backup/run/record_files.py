@@ -14,7 +14,7 @@ from logkeep_engine.archive.writing.record_files import (
     write_consumer_offsets,
     write_partition_indexes,
 )
-from logkeep_engine.backup.plan import BackupPlan
+from logkeep_engine.backup.model.plan import BackupPlan
 
 
 def write_record_files(

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from logkeep_engine.backup.selection import Chooser, added_topics, is_internal
+from logkeep_engine.backup.model.selection import Chooser, added_topics, is_internal
 from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.kafka.topics import TopicInfo
 

@@ -26,7 +26,7 @@ from logkeep_engine.archive.catalog.generations import (
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.history.compacted import is_exact_below
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.backup.plan import BackupPlan
+from logkeep_engine.backup.model.plan import BackupPlan
 from logkeep_engine.contract.values import human_duration, so_many
 from logkeep_engine.log.cleanup import delete_retention
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archiving import check_beginning
-from logkeep_engine.backup.plan import BackupPlan
-from logkeep_engine.backup.selection import Chooser, added_topics
+from logkeep_engine.backup.model.plan import BackupPlan
+from logkeep_engine.backup.model.selection import Chooser, added_topics
 from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.errors import ArchiveDamaged, StateAltered
 from logkeep_engine.kafka.control import ControlPlane

@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.backup.plan import BackupPlan, open_gaps, open_pieces
-from logkeep_engine.backup.selection import is_internal
-from logkeep_engine.backup.unselected_topics import literal
+from logkeep_engine.backup.model.plan import BackupPlan, open_gaps, open_pieces
+from logkeep_engine.backup.model.selection import is_internal
+from logkeep_engine.backup.model.unselected_topics import literal
 from logkeep_engine.contract.facts.outcome import TopicCoverage
 from logkeep_engine.contract.patterns import NamePatterns
 from logkeep_engine.contract.run import MAX_LIST

@@ -28,7 +28,7 @@ from logkeep_engine.archive.catalog.lineage import UNKNOWN, Fork, LeaderSeen
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.plans import BACKUP_PLAN, row_out, topic_in, topic_out
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.backup.unselected_topics import NOTHING_MISSED, UnselectedTopics
+from logkeep_engine.backup.model.unselected_topics import NOTHING_MISSED, UnselectedTopics
 from logkeep_engine.stored import reading
 from logkeep_engine.tasks import Demand
 

@@ -14,7 +14,7 @@ from itertools import zip_longest
 
 from logkeep_engine.archive.catalog.facts import Gap, Partition, Receipt
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.backup.plan import REASON_DELETED, REASON_RECREATED, REASON_RETENTION, REASON_TRUNCATED
+from logkeep_engine.backup.model.plan import REASON_DELETED, REASON_RECREATED, REASON_RETENTION, REASON_TRUNCATED
 from logkeep_engine.errors import LossNotProved
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.witnesses import Fate, Finding

@@ -21,16 +21,17 @@ from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
 from logkeep_engine.archive.maintenance.branching import branch_off
 from logkeep_engine.archive.maintenance.retaining import RetentionDone, empty_holds, retain, with_spec_holds
 from logkeep_engine.archiving import ArchivingRun
-from logkeep_engine.backup.activating import Activating
-from logkeep_engine.backup.archive_report import archive_report, retained_by
-from logkeep_engine.backup.cluster_state import archive_cluster_state
-from logkeep_engine.backup.commit import BackupCommitter
-from logkeep_engine.backup.coverage import coverage, gone_warnings, selection_warnings, unmatched_error
-from logkeep_engine.backup.divergence import ComparedAgain, compare_again, diverged
-from logkeep_engine.backup.dry_run import BackupDryRun
-from logkeep_engine.backup.erasing import AskedErasures
-from logkeep_engine.backup.generations import generation_warnings, open_changes
-from logkeep_engine.backup.losses import (
+from logkeep_engine.backup.model.plan import (
+    BackupPlan,
+    Piece,
+    demand_of,
+    open_gaps,
+    open_pieces,
+    pack,
+)
+from logkeep_engine.backup.model.selection import retention_rules
+from logkeep_engine.backup.pieces.commit import BackupCommitter
+from logkeep_engine.backup.pieces.losses import (
     ArchivePieces,
     LossSearch,
     OnPieces,
@@ -39,24 +40,25 @@ from logkeep_engine.backup.losses import (
     loses_records,
     refuse_losses,
 )
-from logkeep_engine.backup.merging import merge_segments
+from logkeep_engine.backup.pieces.proof import LossBook
+from logkeep_engine.backup.pieces.task import BackupTask, PieceDone, archive_task
 from logkeep_engine.backup.pieces.writer import setting_of
-from logkeep_engine.backup.plan import (
-    BackupPlan,
-    Piece,
-    demand_of,
-    open_gaps,
-    open_pieces,
-    pack,
-)
-from logkeep_engine.backup.planner import BackupPlanner, unavailable
-from logkeep_engine.backup.proof import LossBook
+from logkeep_engine.backup.planning.divergence import ComparedAgain, compare_again, diverged
+from logkeep_engine.backup.planning.generations import generation_warnings, open_changes
+from logkeep_engine.backup.planning.planner import BackupPlanner, unavailable
 from logkeep_engine.backup.reconcile.step import reconcile_backup
-from logkeep_engine.backup.record_digests import DigestWork, MakeDigests, OnDigests, make_missing
-from logkeep_engine.backup.record_files import write_record_files
-from logkeep_engine.backup.selection import retention_rules
-from logkeep_engine.backup.snapshots import make_snapshots
-from logkeep_engine.backup.summary import (
+from logkeep_engine.backup.recoverability.coverage import coverage, gone_warnings, selection_warnings, unmatched_error
+from logkeep_engine.backup.recoverability.watch import EndedBackup
+from logkeep_engine.backup.run.activating import Activating
+from logkeep_engine.backup.run.archive_report import archive_report, retained_by
+from logkeep_engine.backup.run.cluster_state import archive_cluster_state
+from logkeep_engine.backup.run.dry_run import BackupDryRun
+from logkeep_engine.backup.run.erasing import AskedErasures
+from logkeep_engine.backup.run.merging import merge_segments
+from logkeep_engine.backup.run.record_digests import DigestWork, MakeDigests, OnDigests, make_missing
+from logkeep_engine.backup.run.record_files import write_record_files
+from logkeep_engine.backup.run.snapshots import make_snapshots
+from logkeep_engine.backup.run.summary import (
     data_loss,
     disagreement_message,
     done_already,
@@ -64,8 +66,6 @@ from logkeep_engine.backup.summary import (
     loss_facts,
     loss_message,
 )
-from logkeep_engine.backup.task import BackupTask, PieceDone, archive_task
-from logkeep_engine.backup.watch import EndedBackup
 from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.cluster_state import ClusterStateMode
 from logkeep_engine.contract.facts.archive import ArchiveReport

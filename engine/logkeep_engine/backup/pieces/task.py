@@ -22,12 +22,12 @@ from typing import NamedTuple
 from logkeep_engine.archive.catalog.facts import Receipt
 from logkeep_engine.archive.writing.log_writer import Packing
 from logkeep_engine.archive.writing.packs import TaskPacks
-from logkeep_engine.backup.markers import find_ends
+from logkeep_engine.backup.model.plan import REASON_DELETED, REASON_RETENTION, REASON_TRUNCATED, Piece
 from logkeep_engine.backup.pieces.batches import ChunkWriter
+from logkeep_engine.backup.pieces.markers import find_ends
 from logkeep_engine.backup.pieces.records import LossChecker, RecordChunkWriter
+from logkeep_engine.backup.pieces.transactions import ListDisagreement
 from logkeep_engine.backup.pieces.writer import BackupSetting, PieceWriter
-from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, REASON_TRUNCATED, Piece
-from logkeep_engine.backup.transactions import ListDisagreement
 from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import (

@@ -18,8 +18,7 @@ from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, Fork, Le
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range, cut
 from logkeep_engine.archive.reading.beginnings import holes
-from logkeep_engine.backup.generations import GenerationPolicy, to_read
-from logkeep_engine.backup.plan import (
+from logkeep_engine.backup.model.plan import (
     CHUNK_BYTES,
     REASON_DELETED,
     REASON_RETENTION,
@@ -27,6 +26,7 @@ from logkeep_engine.backup.plan import (
     Chunk,
     TopicPartition,
 )
+from logkeep_engine.backup.planning.generations import GenerationPolicy, to_read
 from logkeep_engine.kafka.topics import PartitionInfo, TopicInfo
 from logkeep_engine.log.cleanup import is_compacted
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.cluster_state import LeftOutRow, told_left_out
 from logkeep_engine.archive.catalog.facts import GroupEntry
-from logkeep_engine.backup.selection import select_groups
+from logkeep_engine.backup.model.selection import select_groups
 from logkeep_engine.contract.pattern_lists import told_unmatched
 from logkeep_engine.contract.spec import ConsumerGroups
 from logkeep_engine.contract.values import so_many

@@ -21,12 +21,12 @@ from logkeep_engine.archive.maintenance.cost.requests import puts
 from logkeep_engine.archive.maintenance.rates import MeasuredRun, expected_time
 from logkeep_engine.archive.maintenance.retaining import empty_holds, with_spec_holds
 from logkeep_engine.archive.maintenance.retention_report import planned_retention
-from logkeep_engine.backup.coverage import gone_warnings, selection_warnings, unmatched_error
-from logkeep_engine.backup.divergence import diverged
-from logkeep_engine.backup.plan import BackupPlan
-from logkeep_engine.backup.planner import BackupPlanner, unavailable
-from logkeep_engine.backup.selection import retention_rules
-from logkeep_engine.backup.summary import data_loss, log_warnings
+from logkeep_engine.backup.model.plan import BackupPlan
+from logkeep_engine.backup.model.selection import retention_rules
+from logkeep_engine.backup.planning.divergence import diverged
+from logkeep_engine.backup.planning.planner import BackupPlanner, unavailable
+from logkeep_engine.backup.recoverability.coverage import gone_warnings, selection_warnings, unmatched_error
+from logkeep_engine.backup.run.summary import data_loss, log_warnings
 from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.dry_run import DRY_RUN, DryRunReport, PlannedGroup, PlannedRefusal, PlannedTopic
 from logkeep_engine.contract.facts.outcome import LossFact

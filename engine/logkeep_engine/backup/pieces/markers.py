@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from logkeep_engine.backup.model.plan import Piece
 from logkeep_engine.backup.pieces.writer import PieceWriter
-from logkeep_engine.backup.plan import Piece
 from logkeep_engine.errors import OffsetOutOfRange, RecordsWithheld, TopicGone
 from logkeep_engine.kafka.client import Fetched, RawClient
 from logkeep_engine.limits import Throttle

@@ -8,9 +8,9 @@ from dataclasses import replace
 from logkeep_engine.archive.catalog.facts import Gap, Partition, Receipt
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archiving import Committer
-from logkeep_engine.backup.plan import REASON_RECREATED, still_open
-from logkeep_engine.backup.proof import LossBook
-from logkeep_engine.backup.task import PieceDone
+from logkeep_engine.backup.model.plan import REASON_RECREATED, still_open
+from logkeep_engine.backup.pieces.proof import LossBook
+from logkeep_engine.backup.pieces.task import PieceDone
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.kafka.control import ControlPlane
 

@@ -20,7 +20,7 @@ from logkeep_engine.archive.catalog.lineage import (
     LogStanding,
 )
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.backup.plan import BackupPlan
+from logkeep_engine.backup.model.plan import BackupPlan
 from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.errors import BrokerUnavailable, LogDiverged
 from logkeep_engine.kafka.control import ControlPlane

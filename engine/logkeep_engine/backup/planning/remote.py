@@ -13,7 +13,8 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from logkeep_engine.backup.balance import (
+from logkeep_engine.backup.model.plan import CHUNK_BYTES, BackupPlan, Chunk
+from logkeep_engine.backup.planning.balance import (
     MAX_SAMPLES,
     SAMPLES_AT_ONCE,
     SAMPLING_SECONDS,
@@ -24,7 +25,6 @@ from logkeep_engine.backup.balance import (
     filled,
     share,
 )
-from logkeep_engine.backup.plan import CHUNK_BYTES, BackupPlan, Chunk
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import KafkaConnection

@@ -19,15 +19,8 @@ from logkeep_engine.archive.catalog.facts import Gap, Partition, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.plans import backup_plan_files
 from logkeep_engine.archive.reading.beginnings import missing_beginnings
-from logkeep_engine.backup.balance import balance
-from logkeep_engine.backup.divergence import Standings, standings_of
-from logkeep_engine.backup.generations import GenerationPolicy
-from logkeep_engine.backup.groups import find_groups, told_of_positions
-from logkeep_engine.backup.held_plan import plan_in, refuse_strange
-from logkeep_engine.backup.plan import ALL_PARTITIONS, BackupPlan, GoneTopic, TopicPartition
-from logkeep_engine.backup.plan_builder import BrokerAnswers, gaps_of_deleted, make_plan, unheard_of
-from logkeep_engine.backup.remote import cut_remote
-from logkeep_engine.backup.selection import (
+from logkeep_engine.backup.model.plan import ALL_PARTITIONS, BackupPlan, GoneTopic, TopicPartition
+from logkeep_engine.backup.model.selection import (
     added_topics,
     check_incarnations,
     check_names,
@@ -36,7 +29,14 @@ from logkeep_engine.backup.selection import (
     select_topics,
     unlisted_topics,
 )
-from logkeep_engine.backup.unselected_topics import Names, UnselectedTopics, left_out, missed
+from logkeep_engine.backup.model.unselected_topics import Names, UnselectedTopics, left_out, missed
+from logkeep_engine.backup.planning.balance import balance
+from logkeep_engine.backup.planning.divergence import Standings, standings_of
+from logkeep_engine.backup.planning.generations import GenerationPolicy
+from logkeep_engine.backup.planning.groups import find_groups, told_of_positions
+from logkeep_engine.backup.planning.held_plan import plan_in, refuse_strange
+from logkeep_engine.backup.planning.plan_builder import BrokerAnswers, gaps_of_deleted, make_plan, unheard_of
+from logkeep_engine.backup.planning.remote import cut_remote
 from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.spec import KafkaBackupSpec, OnDivergence

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from logkeep_engine.archive.catalog.facts import Gap
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.backup.divergence import branch_warning, uncompared_warning
-from logkeep_engine.backup.plan import BackupPlan, Chunk
+from logkeep_engine.backup.model.plan import BackupPlan, Chunk
+from logkeep_engine.backup.planning.divergence import branch_warning, uncompared_warning
 from logkeep_engine.contract.facts.outcome import LossFact
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import DataLoss

@@ -1,0 +1,1 @@
+"""Decides what a run archives, from the cluster, the archive and the spec, and stores the plan."""
