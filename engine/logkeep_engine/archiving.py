@@ -111,7 +111,7 @@ class ArchivingRun(DriverRun):
             self._writer.give_up(error, result.message, partial=self._tried_all)
 
     def _tidy(self, writer: Writer, partitions: Iterable[Partition], *, repeated: bool = False) -> None:
-        """Remove the objects that earlier attempts have left beside the segments of this run, which has written
+        """Remove the objects that earlier attempts have left next to the segments of this run, which has written
         `partitions`. `repeated`: tasks of this attempt have written something twice.
         """
         if not repeated and not may_have_leftovers(writer):

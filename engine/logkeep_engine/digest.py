@@ -1,4 +1,4 @@
-"""Digests of objects: whoever has one knows every byte of the object again.
+"""Digests of objects: a digest identifies every byte of the object.
 
     hasher = Hasher(DigestAlgorithm.BLAKE3)
     hasher.update(data)

@@ -36,7 +36,7 @@ class LogkeepError(Exception):
 
 
 def by_place(pod: str, command: str) -> str:
-    """The text for whoever reads an error: `pod` of a run that the operator has started, `command` of any other, which
+    """The text for the reader of an error: `pod` of a run that the operator has started, `command` of any other, which
     has no Secrets of Kubernetes."""
     return pod if ENV_POD_NAMESPACE in os.environ else command
 
@@ -77,7 +77,7 @@ class PatternsUnmatched(Refused):
 
 
 class BackupUnfinished(Refused):
-    """No backup of the archive has ended: what it holds is a part that nobody has chosen."""
+    """No backup of the archive has ended: what it holds is an arbitrary part."""
 
     code = "BackupUnfinished"
 
@@ -107,7 +107,7 @@ class FormatLoss(Refused):
 class CorruptSegment(LogkeepError):
     """An object of the Records or the Avro format whose bytes cannot be right, or of a version that is not known.
 
-    Internal to `formats/`, which does not know the object's name: whoever reads an object says which it is.
+    Internal to `formats/`, which does not know the object's name: the reader of an object says which it is.
     """
 
     code = "CorruptSegment"
@@ -183,7 +183,7 @@ class PositionsDiffer(Refused):
 
     @classmethod
     def of(cls, where: tuple[str, str, int], reason: str, more: int, document: str) -> PositionsDiffer:
-        """The error for the position of a group in a topic and partition, of which `reason` says what was wanted and
+        """The error for the position of a group in a topic and partition, of which `reason` says what was expected and
         what was found; `more` positions differ besides."""
         group, topic, partition = where
         others = f" ({more} more positions differ)" if more else ""
@@ -195,7 +195,7 @@ class PositionsDiffer(Refused):
 
 
 class GroupsHaveMembers(Refused):
-    """Positions of consumer groups were to be changed, and somebody is a member of them. No position was changed."""
+    """Positions of consumer groups were to be changed, and they have members. No position was changed."""
 
     code = "GroupsHaveMembers"
 
@@ -363,8 +363,8 @@ class StateRefused(Refused):
 
 
 class StateAltered(Refused):
-    """The state of a restore says something that its spec or the cluster does not bear out: whoever may write to the
-    place of the state could have put it there. Nothing is done by its word."""
+    """The state of a restore says something that contradicts its spec or the cluster: anyone who may write to the place
+    of the state could have put it there. Nothing is done by its word."""
 
     code = "StateAltered"
 

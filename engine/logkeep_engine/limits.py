@@ -3,10 +3,10 @@ time.
 
 Both hold for the whole run, so they are kept in one place, the driver: `Budget` hands out bytes, `Places` places at a
 broker. A task sees a `Throttle` (`tasks.TaskContext.throttle`); the one of `spark.link` leases from the driver and
-falls back to a `StaticShare`, which needs nobody.
+falls back to a `StaticShare`, which needs no one.
 
 A budget is a schedule, not a bucket that is polled: a grant of n bytes at a rate of r takes up n / r seconds of it.
-Whoever asks is told at once from when on the grant may be used. So nobody waits for an answer longer than the network
+The answer says at once from when on the grant may be used. So no task waits for an answer longer than the network
 takes, and no queue is kept.
 """
 
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 CREDIT_SECONDS = 1.0
 # A grant is the share of one task for this long: short enough to be smooth, long enough that asking costs nothing.
 GRANT_SECONDS = 0.2
-# The driver answers at most about so many requests a second; with more tasks the grants grow instead.
+# The driver answers at most about this many requests a second; with more tasks the grants grow instead.
 GRANTS_PER_SECOND = 1000
 MIN_GRANT = 16 << 10
 ASKING_SECONDS = 2.0  # who has asked within this time shares in the rate
@@ -123,7 +123,7 @@ class Throttle:
 
     @asynccontextmanager
     async def reading(self, broker: int) -> AsyncIterator[None]:
-        """Hold one of the places at a broker. Nobody who holds one may wait for another."""
+        """Hold one of the places at a broker. A holder of one may not wait for another."""
         yield
 
     def fetch_bytes(self, most: int, streams: int) -> int:

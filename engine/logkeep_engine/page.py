@@ -102,7 +102,7 @@ def plot(parts: Iterable[str], begin: int, end: int) -> str:
 
 
 def rectangle(name: str, x: float, y: float, width: float, height: float, label: str) -> str:
-    """A rectangle of a class of the style; `label` is shown when somebody points at it."""
+    """A rectangle of a class of the style; `label` is shown when the pointer is over it."""
     return (
         f'<rect class="{name}" x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}">'
         f"<title>{escaped(label)}</title></rect>"

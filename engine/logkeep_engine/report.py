@@ -326,7 +326,7 @@ class Reporter:
         return rate, int(left * seconds / offsets) if offsets else None
 
     def _moving(self, now: float) -> tuple[TopicProgress, ...]:
-        """The unfinished topics of which a task has told something lately, by name."""
+        """The unfinished topics of which a task has reported something lately, by name."""
         recent = (
             topic
             for topic in self._state.topics.values()

@@ -50,7 +50,7 @@ RECORDS = "_records"
 RECORDS_INDEX = "_index"
 DATA = ".data"
 CHECKPOINT = ".checkpoint"  # KIP-630's suffix of a snapshot
-# Beside parts of a snapshot that several tasks make, until it is made: hashes of keys, and numbers of dead records.
+# Next to parts of a snapshot that several tasks make, until it is made: hashes of keys, and numbers of dead records.
 KEYS = ".keys"
 DEAD = ".dead"
 
@@ -130,7 +130,7 @@ def bundled(number: int) -> range:
 
 
 def segment_stem(topic: str, topic_id: str, partition: int, base_offset: int, epoch: int, attempt: int) -> str:
-    """The path of a segment without its suffix. Raises ValueError for what is no topic, topic id or number."""
+    """The path of a segment without its suffix. Raises ValueError for what is not a topic, topic id or number."""
     check_topic(topic)
     check_topic_id(topic_id)
     if partition < 0 or attempt < 0 or not 0 <= base_offset <= MAX_OFFSET or not 0 <= epoch <= MAX_EPOCH:
@@ -173,9 +173,9 @@ def snapshot_name(end: int, leader_epoch: int, part: int) -> str:
 def records_stem(
     topic: str, partition: int, base_offset: int, *, root: str = TOPICS, width: int = 0, generation: int = 0
 ) -> str:
-    """The path of a segment of the Records format without its suffix. `root` is "" where the topics' folders lie beside
-    `archive.json` (a folder that was adopted where it is). The offset is padded to `width` digits, or as the format has
-    it.
+    """The path of a segment of the Records format without its suffix. `root` is "" where the topics' folders lie next
+    to `archive.json` (a folder that was adopted where it is). The offset is padded to `width` digits, or as the format
+    has it.
     """
     check_topic(topic)
     folder = f"{root}{topic}/{generation_folder(generation)}"
@@ -218,7 +218,8 @@ def run_file(run_id: str, name: str) -> str:
 
 
 def digests_path(topic: str, topic_id: str, partition: int) -> str:
-    """The object with the digests of the records of a partition. Raises ValueError for what is no topic or topic id."""
+    """The object with the digests of the records of a partition. Raises ValueError for what is not a topic or topic
+    id."""
     check_topic(topic)
     check_topic_id(topic_id)
     return f"{DIGESTS}{topic}/{topic_id}/{partition}.json"

@@ -7,7 +7,7 @@
     logkeep erase s3://bucket/prefix --topic customers --keys-file keys.txt
 
 Results go to stdout, everything else to stderr. `docs/cli.md` is the reference. Each command is a module with a
-function `register`; what commands share is beside them. Imports that take long happen inside the commands.
+function `register`; what commands share is next to them. Imports that take long happen inside the commands.
 """
 
 from __future__ import annotations

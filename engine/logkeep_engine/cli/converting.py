@@ -188,12 +188,12 @@ def topic_chooser(
 
 
 def before(kind: str, spark: SparkOptions, output: Output, *, dry_run: bool) -> AbstractContextManager[None]:
-    """Print the document of a failure, if JSON is wanted and an error ends the body before the run has one."""
+    """Print the document of a failure, if JSON is requested and an error ends the body before the run has one."""
     return failing_as_json(kind, spark.run_id, output, _of_conversion(dry_run=dry_run, losses=[], faults=[]))
 
 
 def _of_conversion(*, dry_run: bool, losses: list[Any], faults: list[str]) -> dict[str, Any]:
-    """The keys that the document of a conversion has beside those of any run."""
+    """The keys that the document of a conversion has in addition to those of any run."""
     return {"dryRun": dry_run, "losses": losses, "faults": faults}
 
 

@@ -25,7 +25,7 @@ _WITH_COST = "With --cost: "
 
 @dataclass(frozen=True)
 class CostOptions:
-    """Which facts to tell of the cost of an archive."""
+    """Which facts to show about the cost of an archive."""
 
     cost: Annotated[
         bool,
@@ -47,7 +47,7 @@ class CostOptions:
     ] = None
 
     def refuse_without_cost(self) -> None:
-        """Raises SpecError if an option for the cost was given, and nobody asked for the cost."""
+        """Raises SpecError if an option for the cost was given, but not the one for the cost."""
         refuse(options_of(self), "has no effect: it is for --cost")
 
     def retention(self, spec: Retention | None) -> Retention | None:

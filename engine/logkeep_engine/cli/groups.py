@@ -53,7 +53,7 @@ class GroupChoice:
 
     def wanted(self, spec: Mapping[str, Any]) -> RestoreGroups:
         """The groups that are chosen, with the names that the spec gives them. Raises SpecInvalid, and SpecError for an
-        option that is no regular expression."""
+        option that is not a regular expression."""
         given: dict[str, Any] = {**spec.get("consumerGroups", {}), "restore": GroupRestore.TRANSLATE.value}
         for option, texts in (("--include", self.include), ("--exclude", self.exclude)):
             for text in texts or ():

@@ -38,7 +38,7 @@ _USAGE_ERROR: type[typer.BadParameter] = typer.BadParameter.__mro__[1]  # typer 
 
 
 class Commands(TyperGroup):
-    """The commands of a program. What is wrong with an option is told without the words of the library below typer, and
+    """The commands of a program. What is wrong with an option is said without the words of the library below typer, and
     without characters that do something."""
 
     def make_context(self, *given: Any, **named: Any) -> Any:

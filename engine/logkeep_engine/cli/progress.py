@@ -75,7 +75,7 @@ class RunShown(AbstractContextManager["RunShown"]):
             self._bars = None
 
     def show(self, progress: RunProgress) -> None:
-        if progress.phase == _VERIFYING:  # it begins to count again, and goes on with that to its end
+        if progress.phase == _VERIFYING:  # it begins to count again, and continues with that to its end
             self._word = "compared"
         if progress.point != self._point:
             self._point = progress.point

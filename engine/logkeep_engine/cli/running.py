@@ -1,5 +1,5 @@
-"""Commands that run on Spark share this module: options, the names of runs, how a run begins and ends, and what is told
-of it."""
+"""Commands that run on Spark share this module: options, the names of runs, how a run begins and ends, and what is
+printed about it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def on_spark(run_id: str, kind: str, master: str, *, s3: bool) -> Iterator[tuple
 def print_failure(
     error: BaseException, kind: str, run_id: str | None, output: Output, started: float, more: Mapping[str, Any] = _NONE
 ) -> None:
-    """Print the result of a run that ends with `error`, if JSON is wanted, with `more` that such a result has. A run
+    """Print the result of a run that ends with `error`, if JSON is requested, with `more` that such a result has. A run
     that is refused before it has begun has one, too; its `run_id` is what the user has given, if anything."""
     if output is Output.JSON:
         begun = RunResult(

@@ -175,8 +175,8 @@ def snapshot_of(work: CompactionWork, leader_epoch: int, parts: Sequence[Segment
 
 
 class SectionPass:
-    """Passes over batches of a partition, and tells how far they are. `number` is what progress goes by; NO_PROGRESS
-    tells nothing."""
+    """Passes over batches of a partition, and reports how far they are. `number` identifies the progress; NO_PROGRESS
+    reports nothing."""
 
     def __init__(
         self,

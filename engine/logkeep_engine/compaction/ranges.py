@@ -5,8 +5,8 @@
     copy_range   a range: what survives of it                                   > a part of the snapshot
 
 Values never travel: hashes and numbers of records do, through objects in the folders of the snapshot. The hashes are
-made with a secret that the tasks of a partition share and nobody keeps. A range is of whole segments, or of whole parts
-of the last snapshot, and becomes one part. Memory: as one task for a partition, whatever the partition's size.
+made with a secret that the tasks of a partition share and that is not kept. A range is of whole segments, or of whole
+parts of the last snapshot, and becomes one part. Memory: as one task for a partition, whatever the partition's size.
 """
 
 from __future__ import annotations
@@ -211,8 +211,8 @@ def _compactor(setting: CompactionSetting, work: KeyRange, on_keys: OnKeys | Non
 
 
 def _attempt(context: TaskContext) -> int:
-    """The number of an attempt in names. An attempt at the whole partition that nobody hears of any more may write its
-    parts still, when another one has given up: these are not its names."""
+    """The number of an attempt in names. An attempt at the whole partition that is no longer heard of may still write
+    its parts, when another one has given up: these are not its names."""
     return _FIRST_ATTEMPT + context.attempt
 
 

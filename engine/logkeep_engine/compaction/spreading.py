@@ -5,7 +5,7 @@
     runner.run(spreading.add(work, ranges_of(work, max_bytes)), ...)      # each answer goes to `take`
     runner.run(spreading.shares(), ...)
     runner.run(spreading.copies(), ...)
-    spreading.objects                        # which nobody needs any more
+    spreading.objects                        # which are no longer needed
 
 Rounds begin when all tasks of the one before have answered.
 """
@@ -79,7 +79,7 @@ def ranges_of(work: CompactionWork, max_bytes: int) -> list[tuple[SegmentEntry, 
 
 
 def most_records() -> int:
-    """So many records have marks in an eighth of a task's memory: two bits each."""
+    """This many records have marks in an eighth of a task's memory: two bits each."""
     return task_bytes() // 2
 
 
@@ -87,7 +87,7 @@ def divided(
     work: Sequence[CompactionWork], max_bytes: int, slots: int, expect: Expect | None
 ) -> tuple[list[CompactionWork], list[WithRanges]]:
     """The partitions that are a task, and those that are spread: `slots` tasks run at once, or what `expect` answers.
-    The second pass of a task reads as much as the first, so bytes tell how long one takes."""
+    The second pass of a task reads as much as the first, so bytes show how long one takes."""
     sums = {item.number: _sums_of(item) for item in work}
     total = sum(size for _, size in sums.values())
 
@@ -157,7 +157,7 @@ class Spreading:
         self, work: CompactionWork, ranges: Sequence[tuple[SegmentEntry, ...]], first: int | None = None
     ) -> list[KeyRange]:
         """Spread a partition. Returns the tasks that map the keys of its ranges; their progress has numbers from
-        `first` on, if it is told."""
+        `first` on, if it is reported."""
         secret = new_secret()
         numbers = [NO_PROGRESS if first is None else first + part for part in range(len(ranges))]
         made = [

@@ -37,7 +37,7 @@ class CheckedSegment:
     """A segment that was checked. `facts` are those of its whole records, None if it has none; `digest`, and `bytes` in
     them, are those of the object up to the last whole record.
 
-    `damage` says what is wrong behind the whole records, at byte `facts.bytes`; it is empty if nothing is. `foreign`
+    `damage` says what is wrong after the whole records, at byte `facts.bytes`; it is empty if nothing is. `foreign`
     segments are not of this version of the format. `index` says whether the index fits the whole records, `index_what`
     what is wrong with it, and `index_entries` how many whole entries it has.
     """
@@ -173,4 +173,4 @@ class _Held:
 
 
 HEADER_BYTES = 10
-"""A header takes fewer bytes than this in a batch, beside its key and value."""
+"""A header takes fewer bytes than this in a batch, in addition to its key and value."""

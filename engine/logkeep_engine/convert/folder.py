@@ -2,10 +2,10 @@
 
     found = scan(storage.list(), storage.uri)     # layout, segments, files with positions of consumer groups
 
-Three layouts can be adopted where they are: topics' folders of the Records format under `topics/` or beside each other
+Three layouts can be adopted where they are: topics' folders of the Records format under `topics/` or next to each other
 at the root, and the Avro format under `topics/`. An object whose name does not fit, or could mean two things, is
 refused by name, since an archive finds what it adopted by name ever after. An object with the name of data that does
-not lie where data lies is refused, too. Objects without a name of the format are left out, and told.
+not lie where data lies is refused, too. Objects without a name of the format are left out, and reported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FORMATS = {
     Layout.AVRO: FormatName.AVRO,
 }
 OWN_FOLDERS = (names.CATALOG, names.RUNS)
-"""The folders that Logkeep itself puts beside the topics' folders and `archive.json`."""
+"""The folders that Logkeep itself puts next to the topics' folders and `archive.json`."""
 
 _WORDS = {
     Layout.RECORDS: "the Records format under topics/",

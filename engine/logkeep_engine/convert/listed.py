@@ -3,7 +3,7 @@ Pure.
 
     faults, notes = missing_segments(uri, folder, contents)
 
-The original tool makes a segment first and then names it, and wants the index made again after segments were deleted
+The original tool makes a segment first and then names it, and needs the index made again after segments were deleted
 (its `docs/Tooling.md`). So a segment that is named, is not there and lies between others was lost. Segments before the
 first one were deleted by retention: the tool's `completed_segments.py` deletes the oldest and leaves the index as it
 is. A segment after the last one may have begun while the folder was being copied or listed.

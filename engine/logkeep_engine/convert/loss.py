@@ -3,8 +3,8 @@
     report.add(losses)               # of tasks
     report.refused(FormatName.AVRO)  # the error, if something of a record would be lost
 
-Losses of batches (their bounds, compression, producers, transactions) are told. Losses of records are refused unless
-they are allowed.
+Losses of batches (their bounds, compression, producers, transactions) are reported. Losses of records are refused
+unless they are allowed.
 """
 
 from __future__ import annotations

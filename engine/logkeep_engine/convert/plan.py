@@ -103,7 +103,7 @@ class ConvertPlan:
     @classmethod
     def from_json(cls, data: bytes, name: str) -> ConvertPlan:
         """Read a stored plan; `name` is the object's. Raises ArchiveMismatch for another version's, and ArchiveDamaged
-        for what is no plan."""
+        for what is not a plan."""
         with reading(CONVERT_PLAN, data, name, hint="Start a run with another --run-id.") as body:
             return cls(
                 run_id=body["runId"],

@@ -62,7 +62,7 @@ def find_target(source: ConvertSource, target: Storage, format_name: FormatName)
 
 def _other_origin(source: ConvertSource, target: Archive) -> str:
     """Tells who has written the target, other than conversions of this source; "" if nobody has. The last plan is
-    enough to tell: each run was held against the plans before it."""
+    enough to tell: each run was checked against the plans before it."""
     state = target.load()
     for run in state.runs.values():
         if not run.is_maintenance and run.kind != KIND:

@@ -233,7 +233,7 @@ def is_copied(target: FormatName, segment: SourceSegment) -> bool:
 
 
 class _ChunkProgress:
-    """The progress of one chunk. Nothing is told of a task that takes less than a second."""
+    """The progress of one chunk. Nothing is reported of a task that takes less than a second."""
 
     def __init__(self, work: ChunkWork, progress: TaskProgress) -> None:
         self._work = work

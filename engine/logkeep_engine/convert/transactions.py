@@ -30,7 +30,7 @@ class OutcomesTask:
 
 def find_outcomes(task: OutcomesTask, context: TaskContext) -> Transactions:
     """Find how the transactions of a partition ended. This runs on an executor. Raises ArchiveDamaged if something of
-    the partition cannot be read: nobody knows then."""
+    the partition cannot be read: the outcome is then unknown."""
     return open_partition(task.storage, task.topic, task.segments, task.kept).transactions
 
 

@@ -41,7 +41,7 @@ BATCH_BYTES = 512 << 10
 BATCH_RECORDS = 10_000
 
 _APPEND_TIME = 1
-_RECORD_OVERHEAD = 20  # more than a record takes beside key, value and headers, as a rule
+_RECORD_OVERHEAD = 20  # more than a record takes in addition to key, value and headers, as a rule
 _INT32_MAX = 2**31 - 1
 
 
@@ -106,7 +106,7 @@ class _BatchTarget:
     """Segments of Kafka's batches, made from records.
 
     A batch has one type of timestamp, and only one timestamp if that is the time of the append. So records with append
-    time come back to the batches they were in, as far as anybody can tell.
+    time come back to the batches they were in, as far as can be known.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ def copy_segment(
     packing: Packing | None = None,
 ) -> SegmentEntry | None:
     """Copy a segment of batches as it is, or a slice of one: the same log, markers included. Only its compression as a
-    whole may change, and the algorithm of its digest if the run is told one. None: a slice that compaction has left no
+    whole may change, and the algorithm of its digest if the run is given one. None: a slice that compaction has left no
     batch.
 
     Raises ArchiveDamaged if the source's segment is not what its catalog says.

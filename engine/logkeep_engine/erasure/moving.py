@@ -1,11 +1,11 @@
 """Moves segments out of packs that hold records which were erased.
 
 A pack is deleted as a whole. So the segments that stay are copied byte for byte into new packs, and the copies take
-their places in a commit, as segments that were written anew do. It is not told twice: a copy has all records.
+their places in a commit, as segments that were rewritten do. It is not reported twice: a copy has all records.
 
-Which packs are left so, the catalog tells at any time: those of segments of the topic that were replaced, or removed,
-and whose objects are there. So the next erasure goes on after a kill. Besides, a pack may hold a segment of the topic
-that no commit names, since its receipt was refused: its own table tells that.
+The catalog shows at any time which packs are left like this: those of segments of the topic that were replaced, or
+removed, and whose objects are there. So the next erasure continues after a kill. Besides, a pack may hold a segment of
+the topic that no commit names, since its receipt was refused: its own table shows that.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from logkeep_engine.storage import Storage
 
 
 def packs_with(storage: Storage, state: ArchiveState, topic: str, topic_ids: Collection[str]) -> set[PackId]:
-    """The packs that hold something of the topic that is no part of the archive any more."""
+    """The packs that hold something of the topic that is not a part of the archive any more."""
     found = {pack for table in removed_tables(state, topic_ids) for pack in packs_of(table.segments.packed)}
     return found | set(_with_unnamed(storage, state, topic))
 

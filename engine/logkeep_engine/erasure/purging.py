@@ -1,7 +1,7 @@
 """The deletion of what still holds erased records, after the commit that no longer names it.
 
 Besides the objects that were replaced, these are: what retention has removed and not deleted yet, objects of the topic
-that no commit names (a killed run has left them, and whoever reads the bucket finds them), and originals that `logkeep
+that no commit names (a killed run has left them, and a reader of the bucket finds them), and originals that `logkeep
 import --repair` has kept. A pack that no commit names may hold records of any topic. Digests of records stay, but not
 those of segments that were replaced. Last come the bytes that no list shows: older versions of objects, and what
 writers that were killed have left."""
@@ -58,7 +58,7 @@ def unnamed(writer: Writer, topic: str, topic_ids: Collection[str]) -> list[str]
 
 
 def unnamed_packs(writer: Writer) -> list[str]:
-    """The packs that no commit names: nobody but a killed run has known what they hold."""
+    """The packs that no commit names: only a killed run knew what they hold."""
     named = _pack_paths(writer.state)
     return [info.path for info in writer.archive.storage.list(names.PACKS) if info.path not in named]
 
@@ -70,8 +70,8 @@ def _pack_paths(state: ArchiveState) -> set[str]:
 
 def unseen(writer: Writer, topic: str, topic_ids: Collection[str]) -> list[UnseenObject]:
     """Find what may hold records or digests of the topic and no list shows. Versions stay of an object that a commit
-    names and that somebody has deleted: the newest of them is all that is left of it. Raises StorageRefused if the
-    store does not tell."""
+    names and that was deleted: the newest of them is all that is left of it. Raises StorageRefused if the
+    store does not report it."""
     storage = writer.archive.storage
     folder, named = _folder_and_named(writer.state, topic, topic_ids)
     named |= _pack_paths(writer.state)

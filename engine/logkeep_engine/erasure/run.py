@@ -3,7 +3,7 @@
     result = erase(run_id, storage, asked, runner_factory, reporter)
 
 What a kill leaves: docs/archive/crashes.md. In short: nothing names what was written before a commit does; what a
-commit has replaced is deleted by whoever comes next.
+commit has replaced is deleted by the next run.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ POLL_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ErasureAsked:
-    """The keys that are to be erased from a topic. `asked_by` is told in the audit entry; "": not known."""
+    """The keys that are to be erased from a topic. `asked_by` is kept in the audit entry; "": not known."""
 
     topic: str
     keys: tuple[bytes, ...] = field(repr=False)
@@ -233,8 +233,8 @@ class _ErasureRun(ArchivingRun):
             log.info("deleted %d objects that no commit names", len(left))
 
     def _wait_and_purge(self, writer: Writer, topic_ids: tuple[str, ...]) -> None:
-        """Delete the objects that were replaced, and others of the topic that were removed before, once nobody reads
-        them. Raises ArchiveBusy if somebody still does after a while."""
+        """Delete the objects that were replaced, and others of the topic that were removed before, once no run reads
+        them. Raises ArchiveBusy if one still does after a while."""
         deadline = time.monotonic() + READERS_SECONDS
         while (purged := purge(writer, topic_ids=topic_ids, packs=self._packs)).waiting:
             self._require_unlocked(purged.locked)

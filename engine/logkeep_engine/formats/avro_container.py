@@ -1,10 +1,10 @@
-"""Avro container files, read block by block: the header, and blocks held against their sync markers.
+"""Avro container files, read block by block: the header, and blocks checked against their sync markers.
 
     container = Container(pieces)
     container.schema, container.codec
     for block in container.blocks(): ...   # AvroBlock(position, record_count, data)
 
-Nothing is believed before it is checked: a length that cannot be is told before anything is gathered for it. Memory: a
+Nothing is believed before it is checked: an impossible length is reported before anything is gathered for it. Memory: a
 block, packed and unpacked, and no more of it than `memory.block_most()`.
 
 Source of facts: the Avro specification 1.12, "Object Container Files" and "Binary Encoding".
@@ -55,7 +55,7 @@ class AvroBlock(NamedTuple):
 class Container:
     """A container file whose header was read. `size` is the file's, if it is known.
 
-    Raises `CorruptSegment` for what is no container file, is cut short, or has a codec that is not known.
+    Raises `CorruptSegment` for what is not a container file, is cut short, or has a codec that is not known.
     """
 
     def __init__(self, pieces: Iterable[bytes | memoryview], *, size: int | None = None) -> None:

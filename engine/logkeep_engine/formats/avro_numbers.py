@@ -29,7 +29,7 @@ def long(number: int) -> bytes:
 
 
 def unzigzag(number: int) -> int:
-    """The number behind its unsigned form."""
+    """The number that has this unsigned form."""
     return (number >> 1) ^ -(number & 1)
 
 

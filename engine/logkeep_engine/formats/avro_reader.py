@@ -1,4 +1,4 @@
-"""Objects of the Avro format, read: either schema, block by block, each record held against what must be true of it.
+"""Objects of the Avro format, read: either schema, block by block, each record checked against what must be true of it.
 
 The kernel takes records apart, not fastavro: an object's bytes are checked as they are read. This module says what is
 wrong, and where.
@@ -32,9 +32,9 @@ def read_object(
     """The records of an object from `start_offset` on, block by block; of either schema.
 
     `source` is a binary file, or the bytes of one in pieces. `topic` and `partition` are what the records must say;
-    without them, what the first record says. With `size`, the file's, a length that lies is told before anything is
+    without them, what the first record says. With `size`, the file's, a false length is reported before anything is
     gathered for it. A record without a timestamp has None. In the published schema the type of a timestamp is taken
-    for create time, and an empty value stays empty: nobody can tell whether it was null.
+    for create time, and an empty value stays empty: it is unknown whether it was null.
 
     Blocks that end before `start_offset` are not taken apart. Memory: two blocks and the records of one.
 

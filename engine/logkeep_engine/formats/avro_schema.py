@@ -1,7 +1,7 @@
 """The two schemas of the Avro format, and how the schema of an object is read.
 
 `PUBLISHED` is the published schema. `LOSSLESS` adds to it what a Kafka record has besides: the value may be null, and
-two fields come behind the published ones. Every reader of the published schema that resolves schemas as Avro says still
+two fields come after the published ones. Every reader of the published schema that resolves schemas as Avro says still
 reads such an object; only where a value is null does it stop, since its own schema has no room for it.
 
     headerList      every header in order, keys as bytes; null if the map `headers` says all of it (none, or one with a
@@ -84,7 +84,7 @@ _NULLABLE = {"key": "bytes", "value": "bytes", "headers": {"type": "map", "value
 @dataclass(frozen=True, slots=True)
 class Shape:
     """How the records of an object are written. `key`, `value` and `headers` are the number of the branch that holds
-    the thing itself in a union with null, -1 if the field is no union. `lossless`: the two added fields are there.
+    the thing itself in a union with null, -1 if the field is not a union. `lossless`: the two added fields are there.
     """
 
     key: int

@@ -1,4 +1,4 @@
-"""Facts about the records of a segment, whoever wrote it: a reader counts them while it passes over the records."""
+"""Facts about the records of a segment, from any writer: a reader counts them while it passes over the records."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@
 
 A segment is a header of 32 bytes, records (compressed as a whole), and a footer of 8. All integers are little-endian:
 
-    "KBAK", version u8, compression u8 (0 none, 1 zstd, 2 lz4 block behind its size as u32), 2 bytes of nothing,
+    "KBAK", version u8, compression u8 (0 none, 1 zstd, 2 lz4 block after its size as u32), 2 bytes of nothing,
     records u64, first offset i64, last offset i64
     per record: length u32 of what follows, timestamp i64, offset i64, key length i32 (-1 null), key, value length i32
     (-1 null), value, header count u16, headers: key length u16, key, value length i32 (-1 null), value

@@ -47,7 +47,7 @@ class RecordBlock(NamedTuple):
 
     @property
     def positions(self) -> list[int]:
-        """The file positions of each record, and of the end of the last. The list is made when somebody asks for it:
+        """The file positions of each record, and of the end of the last. The list is made on request:
         a restore does not."""
         return self.records.positions(self.origin)
 
@@ -137,7 +137,7 @@ def read_blocks(
     """The records of a segment with the position of each, in blocks of about a MiB. The first offset must lie after
     `after`.
 
-    `blocks` are the bytes of the file, one block behind the other, from file position `position` on: 0, or where a
+    `blocks` are the bytes of the file, one block after the other, from file position `position` on: 0, or where a
     record begins (`records_index.position_before`). With `size`, the file's, a length that lies is found before
     anything is read for it. Memory: a few MiB, or twice the largest record.
 
@@ -198,8 +198,8 @@ def _gather(held: bytes, source: Iterator[bytes], wanted: int) -> tuple[bytes, b
 
 
 def _problem_at(data: bytes, at: int, origin: int, last: int) -> CorruptSegment:
-    """The words for what is at `at`: the kernel found that it is no record that can be. `origin` is the file position
-    of `data`, `last` the offset of the record before."""
+    """The words for what is at `at`: the kernel found that it is not a record that can be. `origin` is the file
+    position of `data`, `last` the offset of the record before."""
     take_int = _INT32.unpack_from
     offset, kind = _PLACE.unpack_from(data, at)
     position = origin + at

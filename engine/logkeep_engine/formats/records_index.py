@@ -101,8 +101,8 @@ def read_index(data: bytes) -> SegmentIndex:
 
 def position_before(index: SegmentIndex, offset: int) -> int | None:
     """File position of the record before the first one with this offset or a later one, or of that one if there is none
-    before it; None if all records are before the offset. An entry whose offset was altered hides the record it stands
-    for behind the entry before it, so readers begin there and look at the records themselves."""
+    before it; None if all records are before the offset. An entry whose offset was altered hides its
+    record, so readers begin there and look at the records themselves."""
     number = _first_since(index, offset)
     return index.entry(max(0, number - 1))[1] if number < len(index) else None
 

@@ -48,7 +48,7 @@ class FileKind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class RecordsName:
     """A segment of a partition, named by the offset it starts from: its first record has this offset or a later one.
-    The offset has at least `width` digits. `folder` is that of a generation in the topic's folder, with a slash behind
+    The offset has at least `width` digits. `folder` is that of a generation in the topic's folder, with a slash after
     it."""
 
     partition: int
@@ -79,7 +79,7 @@ class RecordsName:
 @dataclass(frozen=True, slots=True)
 class FileName:
     """The parts of a file's name. `start_offset` is None for the files that a partition has once. `width`: it has more
-    digits than the format gives it, so many; 0: it has not."""
+    digits than the format gives it, this many; 0: it has not."""
 
     kind: FileKind
     partition: int

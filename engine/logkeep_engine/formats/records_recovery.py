@@ -4,7 +4,7 @@ The original tool writes the record, then its index entry, then notes the commit
 of power) at any byte leaves a segment that is right up to the last commit, and after it perhaps whole records without
 an index entry, a torn record, a torn index entry. `recover_segment` keeps the whole records and cuts the others.
 
-After a crash, the tool may continue: it appends behind a torn record, so that the index jumps over some bytes in the
+After a crash, the tool may continue: it appends after a torn record, so that the index jumps over some bytes in the
 middle. What the index jumps over is taken out. Records that it does not know are kept if they fit between its
 neighbours.
 """
@@ -44,7 +44,7 @@ from logkeep_engine.log.recovery import sync_folder
 class SegmentRecovery:
     """The facts of a segment, and the bytes that are, or would be, taken out of it.
 
-    `cuts` are bytes that are no record, or one that the segment has elsewhere. `size` is that of the file as it was
+    `cuts` are bytes that are not a record, or one that the segment has elsewhere. `size` is that of the file as it was
     found, `valid_bytes` that of the file without the `cuts`. `index` tells how the
     index stood to what is left. `unindexed` counts records that are kept and were not in the index. Offsets of the
     `records` lie in [first_offset, next_offset); both are -1 if there is none.
@@ -66,7 +66,7 @@ class SegmentRecovery:
 
 
 def recover_segment(records: Path, index: Path, *, dry_run: bool = False) -> SegmentRecovery:
-    """Cut what is no record out of a segment and make its index again; durable on return.
+    """Cut what is not a record out of a segment and make its index again; durable on return.
 
     With `dry_run` nothing is changed. Raises `CorruptSegment` for another version, with nothing changed. A crash in
     between leaves a segment that can be recovered again.
@@ -133,7 +133,7 @@ class _Walk:
 
     A record is taken if it is whole and its offset rises. Where the index says that another record begins inside it, or
     that the next has its offset or a lower one, what the index jumps over is cut out, provided that a record is where
-    the index says. So is what is no record, up to the next place of the index where one is.
+    the index says. So is what is not a record, up to the next place of the index where one is.
     """
 
     def __init__(self, data: mmap.mmap, size: int, known: SegmentIndex) -> None:

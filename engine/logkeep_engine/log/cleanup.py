@@ -1,5 +1,5 @@
-"""Tells what a topic's configuration says of its cleaning. Whoever asks whether a topic is compacted, or how long it
-keeps its records, asks here.
+"""Tells what a topic's configuration says of its cleaning. This is the place to ask whether a topic is compacted, or
+how long it keeps its records.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ NO_LIMITS = LogLimits()
 
 
 def limits_of(values: Mapping[str, str]) -> LogLimits | None:
-    """The limits in the whole configuration of a topic. None if they are not there: brokers tell them all, or none."""
+    """The limits in the whole configuration of a topic. None if they are not there: brokers report them all, or
+    none."""
     if not is_deleted(values):
         return NO_LIMITS
     try:
@@ -77,7 +78,7 @@ def _kept(value: str) -> float:
 
 
 def _number(text: str, unit: int) -> str:
-    """The number of so many units, -1 for any below 0. Empty for a text that is not a number."""
+    """The number of this many units, -1 for any below 0. Empty for a text that is not a number."""
     try:
         return str(max(-1, int(text) * unit))
     except ValueError:

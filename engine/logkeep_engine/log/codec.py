@@ -45,7 +45,8 @@ _APPEND_TIME = 1
 _APPEND_TIME_BIT = 0x08
 
 _MANY = 500
-"""From so many records of a batch on the collector rests. It would walk them all several times while they are made."""
+"""From this many records of a batch on the collector rests. It would walk them all several times while they are
+made."""
 
 _SLICE = 128
 """Records of a slice. So few stay in the processor's cache, and two slices do not wake the collector."""
@@ -99,9 +100,9 @@ def decode_slices(
     """Like `decode_records`, in lists of at most 128 records. Take it to pass over many records, one after the other:
     a batch of many records is never in memory as a whole.
 
-    Raises as `decode_records`, but takes any number of records: BatchTooLarge before the first list, or behind those
+    Raises as `decode_records`, but takes any number of records: BatchTooLarge before the first list, or after those
     before a record with too many headers, and CorruptBatch maybe after the records before the fault were handed out.
-    Good for one pass in one thread; `batch` must not change meanwhile.
+    Good for one pass in one thread; `batch` must not change in the meantime.
     """
     view = memoryview(batch)
     if header is None:

@@ -48,7 +48,7 @@ PAIR_BYTES = logkeep_kernel.PAIR_BYTES
 """The bytes that a block has for each of its keys: a hash, and the number of the record in its range."""
 
 KEY_BUCKETS = logkeep_kernel.KEY_BUCKETS
-"""So many shares of all hashes a block is divided into."""
+"""This many shares of all hashes a block is divided into."""
 
 _NO_SPANS = Spans()
 
@@ -74,7 +74,7 @@ class KeyLookup:
 
     @staticmethod
     def most_keys() -> int:
-        """So many keys can be looked up at once."""
+        """This many keys can be looked up at once."""
         return KnownKeys.most_keys(_map_bytes())
 
 
@@ -132,7 +132,7 @@ class Compactor:
 
     @property
     def shares(self) -> int:
-        """The keys of the pass are one of so many shares: there are about as many passes."""
+        """The keys of the pass are one of this many shares: there are about as many passes."""
         return self._compaction.parts
 
     def begin_copy(self) -> None:

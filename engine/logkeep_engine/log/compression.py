@@ -22,7 +22,7 @@ _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest ver
 _XERIAL_BLOCK = 32 * 1024
 _ZSTD_HEADER_MIN = 5  # magic and descriptor
 _STEP = 8  # the space for data of unknown size grows by this, so that little is unpacked twice
-_FRAME_BYTES = 128  # more than a frame has beside its blocks
+_FRAME_BYTES = 128  # more than a frame has in addition to its blocks
 _BLOCKS = 256  # incompressible bytes grow by less than this part of them
 
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"

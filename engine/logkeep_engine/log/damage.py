@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class DamagedBytes:
     """`size` bytes from `position` on are damaged. `offset` is the lowest that may be lost with them.
 
-    -1 stands for a number that nobody knows. Size 0: the object is not as it was written, but no byte of the log is
+    -1 stands for a number that is unknown. Size 0: the object is not as it was written, but no byte of the log is
     lost.
     """
 

@@ -1,4 +1,4 @@
-"""The keys of an archived partition beside those of the live log, in bounded memory: see `KeyComparison`."""
+"""The keys of an archived partition next to those of the live log, in bounded memory: see `KeyComparison`."""
 
 from __future__ import annotations
 
@@ -110,10 +110,10 @@ class KeyNotes:
 
     def offsets(self, log_start: int, most: int) -> tuple[list[int], list[int]]:
         """The lowest offsets of the last archived records of stale keys, and of records of keys that are missing or
-        differ: at most so many of each."""
+        differ: at most this many of each."""
         return self._comparison.offsets(log_start, most)
 
 
 def new_secret() -> KeySecret:
-    """A secret, so that nobody can make two keys fall together."""
+    """A secret, so that an attacker cannot make two keys collide."""
     return secrets.randbits(64), secrets.randbits(64)

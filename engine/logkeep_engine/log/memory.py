@@ -26,7 +26,7 @@ TASK_BYTES = 256 << 20
 
 _SHARE = 12
 """One batch may unpack to this part of a task's memory. A record is in memory several times (unpacked, taken out,
-packed again, on its way to the store), beside everything else that a task holds.
+packed again, on its way to the store), in addition to everything else that a task holds.
 """
 
 SMALL_BYTES = 2 << 20
@@ -74,7 +74,8 @@ def block_most() -> int:
 
 
 def whole_segment_most() -> int:
-    """The most bytes of a segment of another tool that is one compressed block: nothing else is there meanwhile."""
+    """The most bytes of a segment of another tool that is one compressed block: nothing else is there in the
+    meantime."""
     return task_bytes() * 3 // 4
 
 
@@ -109,7 +110,7 @@ class ScratchMemory:
         return self.view[: min(limit, self._most)]
 
     def let_go(self) -> None:
-        """Give back the memory that a large batch took. Nobody looks at it any more."""
+        """Give back the memory that a large batch took. It is no longer looked at."""
         if self._most > _KEPT:
             self._memory.madvise(mmap.MADV_DONTNEED, _KEPT)
 

@@ -30,7 +30,7 @@ class Packer:
         """Take the records of a batch over.
 
         `packed` is what `unpack` gives. Raises `CorruptBatch` if it does not hold as many records as `header` says, one
-        behind the other, whose offsets lie in the batch. Then the packer is of no use any more.
+        after the other, whose offsets lie in the batch. Then the packer is of no use any more.
         """
         if not self._packed.add(pack_header(header), packed):
             raise damage_of(packed, header)
@@ -59,5 +59,5 @@ class Packer:
 
 
 def repacked_size(packed_bytes: int, count: int) -> int:
-    """The most that so many packed records take when they are packed again: their times and offsets may grow."""
+    """The most that this many packed records take when they are packed again: their times and offsets may grow."""
     return packed_bytes + _GROWTH * count

@@ -10,14 +10,14 @@ from logkeep_engine.log.records import made_batch
 from logkeep_engine.log.varints import pack_varint
 
 MOST_RECORDS = 100_000
-"""A batch of so many takes about 60 kB."""
+"""A batch of this many takes about 60 kB."""
 
 _NO_TIMESTAMP = -1  # a search by time passes such records over, and retention by time does not count them
 _EMPTY_RECORD = b"\x01\x01\x00"  # no key, no value, no headers
 
 
 def padding_batch(count: int, *, producer_id: int, producer_epoch: int, base_sequence: int) -> tuple[Buffer, ...]:
-    """A transactional batch of `count` records without key, value, headers and time, in pieces that go one behind the
+    """A transactional batch of `count` records without key, value, headers and time, in pieces that go one after the
     other. `count` is at most MOST_RECORDS.
     """
     batch, header = _template(count) if count == MOST_RECORDS else _made(count)

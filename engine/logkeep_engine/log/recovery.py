@@ -134,7 +134,7 @@ def recover(
     open_transactions: Mapping[int, int] | None = None,
     end_offset: int | None = None,
 ) -> Recovery:
-    """Cut the `.log` at `path` after its last valid batch and write its indexes beside it; all durable on return.
+    """Cut the `.log` at `path` after its last valid batch and write its indexes next to it; all durable on return.
 
     The file is named by its base offset, as a broker names it. `open_transactions` is what was open at its start
     (producer id to first offset); without it, an entry of the old `.txnindex` is kept if its abort marker is in the

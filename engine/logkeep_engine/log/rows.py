@@ -3,7 +3,7 @@
     for rows in rows_of_batch(batch, header):
         segment.append(rows)
 
-A `Rows` is a sequence of `LogRecord`, which makes an object of a record when somebody asks for it.
+A `Rows` is a sequence of `LogRecord`, which makes an object of a record on request.
 """
 
 from __future__ import annotations

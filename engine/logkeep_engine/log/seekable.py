@@ -40,7 +40,7 @@ _WORTH = 0.97
 """A frame that does not shrink to this part of its size is not worth compressing: the frames after it stay raw."""
 
 _PROBE_EVERY = 16
-"""After so many frames stored raw, one is compressed again, to see whether it pays now."""
+"""After this many frames stored raw, one is compressed again, to see whether it pays now."""
 
 _THREADS = 2
 _AHEAD_BYTES = 4 * FRAME_BYTES

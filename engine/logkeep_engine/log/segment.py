@@ -177,7 +177,7 @@ class SegmentBuilder:
             self._sink(stretch)
 
     def frame(self, batch: bytes) -> None:
-        """Add a batch that lies in the object and is no part of the log, as the header and the footer of a snapshot
+        """Add a batch that lies in the object and is not a part of the log, as the header and the footer of a snapshot
         are. Of all facts it changes those about bytes only: sizes, and the positions of what follows."""
         self._facts.frame(len(batch))
         self._sink(batch)

@@ -1,6 +1,6 @@
 """The two batches that frame a snapshot (KIP-630): a header in front of its records, and a footer after them.
 
-Both are control batches, each with one control record. They are no part of the log: their offsets are those next to
+Both are control batches, each with one control record. They are not part of the log: their offsets are those next to
 its batches, -1 for the header of a snapshot that begins at offset 0.
 
 Source of facts: apache/kafka `RecordsSnapshotWriter.java`, `SnapshotHeaderRecord.json`, `SnapshotFooterRecord.json`.

@@ -1,4 +1,4 @@
-"""One attempt at a task, wherever it is made: what it tells the driver, and whether it is tried again.
+"""One attempt at a task, wherever it is made: what it reports to the driver, and whether it is tried again.
 
 An error that trying again cannot change is handed over as a value: raised in the task, it would be tried again. The
 same holds for the last attempt of any other error, so that its class and message survive.

@@ -38,7 +38,7 @@ _COMMON = {
 
 # Spark makes a secret and hands it to its executors, so that no other pod can talk to this driver, and both encrypt
 # what they send with keys made of it. Spark's own defaults are an older handshake, a cipher that does not notice
-# changes, and plain text with whoever asks for it.
+# changes, and plain text with a peer that asks for it.
 _PRIVATE = {
     "spark.authenticate": "true",
     "spark.network.crypto.enabled": "true",
@@ -70,7 +70,7 @@ def kubernetes_conf(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict
     """The configuration for client mode inside the driver's pod. `conf` is `RunRequest.spark_conf`: image, executors,
     their secrets.
 
-    Raises SpecError if this is no pod, or was not given its name, IP and namespace.
+    Raises SpecError if this is not a pod, or was not given its name, IP and namespace.
     """
     needed = (ENV_POD_NAME, ENV_POD_IP, ENV_POD_NAMESPACE, "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
     missing = [name for name in needed if not environ.get(name)]
@@ -101,9 +101,9 @@ def kubernetes_conf(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict
 
 
 def executors_conf(conf: Mapping[str, str], executors: int, session: int) -> dict[str, str]:
-    """The configuration `conf` of `kubernetes_conf` with so many executors. Spark lets each of them go when it has had
-    nothing to do for a while; no shuffle keeps one back. Pods of an earlier session of this driver may still end, so
-    the number of the `session` is in the names of its own."""
+    """The configuration `conf` of `kubernetes_conf` with this many executors. Spark lets each of them go when it has
+    had nothing to do for a while; no shuffle keeps one back. Pods of an earlier session of this driver may still end,
+    so the number of the `session` is in the names of its own."""
     return {
         **conf,
         "spark.kubernetes.executor.podNamePrefix": _pod_name_prefix(

@@ -1,4 +1,4 @@
-"""The process beside an executor that forks its Python workers: `spark.python.daemon.module`.
+"""The process next to an executor that forks its Python workers: `spark.python.daemon.module`.
 
 pyspark's own daemon imports pyspark before it forks; this one imports the engine as well, so that a worker's first task
 does not. Nothing here starts a thread or opens a connection: those do not outlive a fork.

@@ -1,6 +1,6 @@
 """The entry point of a run's Job: `python -m logkeep_engine.spark.driver --request FILE [--master local[N]]`.
 
-It reads the request, runs the backup or the restore, and tells the result three times: in the progress ConfigMap, as
+It reads the request, runs the backup or the restore, and reports the result three times: in the progress ConfigMap, as
 the pod's termination message and as the exit code (`contract.names.ExitCode`). It logs one line an event, and never the
 environment or Spark's configuration, which name secrets.
 """
@@ -177,7 +177,7 @@ def _session(
 ) -> Session | JobSession:
     """The session whose runner does the tasks. With `master` Spark starts at once.
 
-    What runs tasks is stopped when `stack` is closed, after the result has been told.
+    What runs tasks is stopped when `stack` is closed, after the result has been reported.
     """
     s3 = uses_s3(spec)
     if nursery is None:

@@ -1,8 +1,8 @@
 """Tasks that the driver does itself, in processes of its nursery: `TaskRunner` without Spark.
 
-Attempts, limits and progress are those of `spark.runner`, and a task that dies takes nobody with it. Only what starts
-the processes is another: a JVM, a Python beside it and their imports take several seconds of a processor, which is more
-than a small run needs for its work.
+Attempts, limits and progress are those of `spark.runner`, and a task that dies takes no other with it. Only what starts
+the processes is another: a JVM, a Python next to it and their imports take several seconds of a processor, which is
+more than a small run needs for its work.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def _max_failures(conf: Mapping[str, str]) -> int:
 
 
 class InDriverRunner:
-    """Runs work in processes beside this one. Implements `tasks.TaskRunner`. Several calls of `run`, one after another,
-    share the processes."""
+    """Runs work in processes next to this one. Implements `tasks.TaskRunner`. Several calls of `run`, one after
+    another, share the processes."""
 
     def __init__(
         self, nursery: Nursery, slots: int, environ: Mapping[str, str] | None = None, max_failures: int = MAX_FAILURES
@@ -136,7 +136,7 @@ class InDriverRunner:
 
 
 class _Job:
-    """The tasks of one call: those that wait, those that a worker has, and outcomes that nobody has taken yet."""
+    """The tasks of one call: those that wait, those that a worker has, and outcomes that have not been taken yet."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class _Job:
         worker.give((self._function, self._endpoint, index, self._work[index], attempt, self._max_failures))
 
     def wait(self) -> None:
-        """Wait a moment for workers that have something to tell, and take it."""
+        """Wait a moment for workers that have something to report, and take it."""
         for key, _ in self._selector.select(POLL_SECONDS):
             worker: Any = key.fileobj
             self._selector.unregister(worker)

@@ -1,6 +1,6 @@
 """Where the work of a run in a Job's pod is done: chosen when the plan says how much there is to do.
 
-A run with nothing to do starts nothing. Little work is done in processes beside the driver, without Spark. More gets
+A run with nothing to do starts nothing. Little work is done in processes next to the driver, without Spark. More gets
 executors. If none of them comes to run, because the cluster has no room or a quota refuses them, the driver gives up
 waiting and does the work itself: slowly, but no run waits for ever for room that other runs wait for, too. A driver
 that cannot do the work ends instead, as if it were interrupted, and its Job starts it again: what it requested may be
@@ -41,7 +41,7 @@ class JobSession:
     with PlacedSession(spec.spark, spark_conf, environ, nursery, s3=True, placed=reporter.executors) as session:
         run_backup(..., session.runner, ..., expect=session.expect)
 
-    `placed` is told the number of executors whenever it is chosen. The `nursery` makes the processes of tasks that the
+    `placed` gets the number of executors whenever it is chosen. The `nursery` makes the processes of tasks that the
     driver does itself.
     """
 
@@ -83,7 +83,7 @@ class JobSession:
         """Make ready for a part of the run. Returns how many tasks will run at once.
 
         Executors that are there stay for a part that could do with fewer: those that have nothing to do go anyway. If
-        all have gone, this part gets what it needs by itself.
+        all have gone, this part gets what it needs on its own.
         """
         wanted = least(self._spark) if self._alone else place(demand, self._spark)
         if self._session is None or wanted.executors > self._placement.executors or self._has_lost_executors():

@@ -113,7 +113,8 @@ class Jvm:
         return self._process.pid
 
     def connect(self, given_up: Callable[[], bool]) -> Any:
-        """Wait for Spark's gateway, as pyspark wants it. The answer is None when the caller has given up meanwhile.
+        """Wait for Spark's gateway, as pyspark expects it. The answer is None when the caller has given up in the
+        meantime.
 
         Raises SparkFailed if the JVM ended, or did not serve the gateway.
         """

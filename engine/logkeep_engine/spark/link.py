@@ -1,6 +1,6 @@
 """A task's end of its connections to the driver: `TaskLink` is the `tasks.TaskContext` of a task on an executor.
 
-Progress may get lost, and goes over a plain socket, from whatever thread has something to tell. Leases are asked for
+Progress may get lost, and goes over a plain socket, from any thread that has something to report. Leases are asked for
 over a second connection that belongs to the task's event loop. Without the driver a task neither stops nor runs
 unlimited: it keeps to a fair static share of the limits, says so in its log, and tries again now and then.
 """
@@ -258,7 +258,7 @@ class _Lease:
             self._writer.close()
 
     def _forget(self) -> None:
-        """Tell all who wait that nobody answers any more."""
+        """Tell all who wait that no answer will come."""
         for asked in self._asked:
             asked.set_result(None)
         self._asked.clear()

@@ -7,8 +7,8 @@ what it is:
                     ["bytes"]                 may I move some more?
                     ["enter", n, broker]      wait for a place at a broker; n is the task's own number for it
                     ["leave", n]              give it back, or wait no longer
-                    ["done", size]            so many bytes of those granted were moved; the rest comes back
-    driver -> task  ["bytes", size, seconds]  so many, in so many seconds
+                    ["done", size]            this many bytes of those granted were moved; the rest comes back
+    driver -> task  ["bytes", size, seconds]  this many, in this many seconds
                     ["entered", n]
 
 What a task holds comes back when its connection closes, so a task that dies keeps nothing.
@@ -40,7 +40,7 @@ def line(*items: object) -> bytes:
 
 
 def keep_alive(writer: asyncio.StreamWriter) -> None:
-    """Let the kernel notice a peer that is gone without a word."""
+    """Let the kernel notice a peer that is gone without notice."""
     connection = writer.get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _KEEPALIVE.items():
@@ -115,7 +115,7 @@ async def _end_all() -> None:
 
 class _Peer:
     """The driver's end of one connection, with what the task holds. Raises ValueError, TypeError or LookupError for
-    something that is no message."""
+    something that is not a message."""
 
     def __init__(self, listener: Listener, writer: asyncio.StreamWriter) -> None:
         self._listener = listener

@@ -64,7 +64,7 @@ class Worker:
         return self._connection.fileno()
 
     def give(self, work: tuple[Any, ...]) -> None:
-        """Begin an attempt. If the process has died, `take` tells."""
+        """Begin an attempt. If the process has died, `take` says so."""
         with contextlib.suppress(ConnectionError):
             _send(self._connection, work)
 
@@ -189,7 +189,7 @@ def _fork(driver: socket.socket, descriptor: int, children: set[int]) -> int:
 
 
 def _kill(pid: int, children: set[int]) -> int:
-    """A child that has ended keeps its number until it is waited for here, so nobody else is meant."""
+    """A child that has ended keeps its number until it is waited for here, so it means no other process."""
     os.kill(pid, signal.SIGKILL)
     children.discard(pid)
     return os.waitpid(pid, 0)[1]

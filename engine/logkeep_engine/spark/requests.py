@@ -1,8 +1,8 @@
 """The request that a run's Job has mounted: read once, and compared with the hash that the Job carries of it.
 
-Whoever may create ConfigMaps can put another one under the request's name. The driver holds Secrets and a token, so it
-takes no other request than the one that its Job was made for. The template of executors is a part of it: Spark reads it
-later, so it gets a copy of what was compared.
+A user who may create ConfigMaps can put another one under the request's name. The driver holds Secrets and a token, so
+it takes no other request than the one that its Job was made for. The template of executors is a part of it: Spark reads
+it later, so it gets a copy of what was compared.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class SparkRunner:
 
     @property
     def slots(self) -> int:
-        """The configured number of executor cores: so many tasks run at once when all executors are there."""
+        """The configured number of executor cores: this many tasks run at once when all executors are there."""
         conf = self._sc.getConf()
         instances, cores = conf.get("spark.executor.instances"), conf.get("spark.executor.cores")
         if instances and not (conf.get("spark.master") or "").startswith("local"):
@@ -183,7 +183,7 @@ class _SparkJob:
 
 
 def _cause(error: Exception) -> str:
-    """The line of a Java exception that tells a reader something."""
+    """The line of a Java exception that means something to a reader."""
     java = getattr(error, "java_exception", None)
     text = str(java.getMessage()) if java is not None else str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]

@@ -3,7 +3,7 @@
 The columns are those of Spark's Kafka source and some of Logkeep's; docs/guides/spark-reader.md has options and
 examples. A read sees what a restore would see: the archive as the last successful backup left it, committed records
 only. PySpark finds the source by itself (package `pyspark_logkeep`) where Logkeep is installed. `register` also lets
-filters of queries reach it, which Spark does not do unless told.
+filters of queries reach it, which Spark does not do by default.
 
 Spark makes these objects again in several processes, and pickles them: so they hold no connection.
 """
@@ -49,7 +49,8 @@ class LogkeepSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        """The columns as Spark wants them. Raises SpecError for an option that does not exist, or for a wrong value."""
+        """The columns as Spark expects them. Raises SpecError for an option that does not exist, or for a wrong
+        value."""
         options = SourceOptions.parse(self.options)
         return ", ".join(f"{name} {COLUMNS[name]}" for name in options.columns)
 

@@ -198,7 +198,7 @@ def _cost(read: SegmentRead, limit: int) -> int:
 
 
 def _limit(options: SourceOptions, total: int) -> int:
-    """The limit of the cost of a Spark partition, so that there are as many partitions as are wanted."""
+    """The limit of the cost of a Spark partition, so that there are as many partitions as requested."""
     wanted = options.min_partitions or 1
     return min(options.max_partition_bytes, max(1, ceil(total / wanted)))
 

@@ -3,7 +3,7 @@
 Each commit has a SHA-256 of itself, and stands on the one before by naming its SHA-256. So commits are a chain, and the
 hash of one is that of all before it.
 
-An anchor is the number of a commit and its hash. Whoever keeps it outside of the bucket can tell that commits up to it
+An anchor is the number of a commit and its hash. A user who keeps it outside of the bucket sees that commits up to it
 are gone, or that one of them was altered under a new hash, whatever else the bucket says. A reader follows the chain in
 the commits that it reads anyway. Up to the checkpoint with which it begins it takes the checkpoint's word, as for all
 facts; `logkeep verify` reads all commits and compares the checkpoints with them.
@@ -51,7 +51,7 @@ class AnchorCheck:
         self._hashes: dict[int, str] = {}
 
     def note(self, state: AtCommit) -> None:
-        """Keep the hash of the state's commit, if somebody will ask for it."""
+        """Keep the hash of the state's commit, if it will be needed."""
         if state.commit in self._wanted:
             self._hashes[state.commit] = state.sha256
 

@@ -237,7 +237,7 @@ class Archive:
 
     def hash_under(self, state: ArchiveState, number: int) -> str:
         """The hash of a commit on which `state` stands: all commits between are looked at. Raises ArchiveDamaged if
-        they are no chain, or one to another state."""
+        they are not a chain, or lead to another state."""
         hashes = [commit.sha256 for commit, _ in self.read_chain(range(number, state.commit + 1))]
         if hashes[-1] != state.sha256:
             raise ArchiveDamaged(
@@ -275,7 +275,7 @@ class Archive:
                 with self.storage.writer(names.ARCHIVE, replaces=version) as out:
                     out.write(documents.dump_info(wanted))
             except ObjectExists:
-                continue  # it was changed meanwhile, or by this very call, whose answer was lost
+                continue  # it was changed in the meantime, or by this very call, whose answer was lost
             self.info = wanted
             return
         raise ArchiveBusy(f"{self.storage.uri}/{names.ARCHIVE} is being changed by other runs.", hint="Try again.")

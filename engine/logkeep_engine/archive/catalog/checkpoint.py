@@ -19,7 +19,7 @@ A checkpoint is a line of JSON, then zstd frames, each complete (`tail -n +2 | z
 `sha256` is that of all frames. Tables of frame 0 are those of commits: one without rows is not written. `removals` are
 the commits that have removed segments whose objects may still be there. The rows of a partition lie in the order in
 which its item counts them: the segments of line 0 and the parts of its snapshots, those of its other lines, what is
-unpurged, what stands in the place of replaced segments (see `replacements`), and the passive generation.
+unpurged, what stands in place of replaced segments (see `replacements`), and the passive generation.
 
 Frames are made and read one after another, so neither side holds the state a second time.
 """

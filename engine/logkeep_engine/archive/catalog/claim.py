@@ -44,7 +44,7 @@ class ArchiveClaim:
     """The knowledge and the intent with which an archive is opened.
 
     anchor    a commit that the archive must have, None if none is known
-    owner     who is going to write, None for readers and for those who write an archive that nobody owns
+    owner     who is going to write, None for readers and for writers of an archive without an owner
     acts_for  the label of the owner for whom somebody else writes once
     consent   what the user has seen and takes as it is: an anchor, or `new`
     said      the text in which the user has consented, which is used once

@@ -16,7 +16,7 @@ the run has its SHA-256; without that it is not in the archive.
 
 A kind that the cluster did not give is absent, and its reason is under `notArchived`. `topicDefaults` is what topics
 have by the configuration of the brokers, of the keys that say which records Kafka deletes. `brokerSettings` is what
-somebody has set for the brokers, of the keys that change what topics and groups do.
+was set for the brokers, of the keys that change what topics and groups do.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ LeftOutRow = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class ClusterState:
-    """The users of a cluster at `time` (ms since the epoch). A kind is None if the cluster did not tell it: `reasons`
-    has the reason by its key, also where only a part was told. Without an `authorizer` a cluster has no ACLs.
+    """The users of a cluster at `time` (ms since the epoch). A kind is None if the cluster did not report it: `reasons`
+    has the reason by its key, also where only a part was reported. Without an `authorizer` a cluster has no ACLs.
     `defaults` are values of RETENTION_KEYS, `settings` those that were set for the brokers, `features` the levels of
-    the finalized ones, none if the brokers tell none. `left_out` are groups that no backup archives.
+    the finalized ones, none if the brokers report none. `left_out` are groups that no backup archives.
     """
 
     run_id: str

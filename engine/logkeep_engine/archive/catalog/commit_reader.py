@@ -132,7 +132,7 @@ class CommitReader:
         return self.parse(number, data), len(data)
 
     def finds_bundles(self, last: int) -> bool:
-        """Tells whether there are bundles that were not there when the catalog was listed: of the `last` commit, behind
+        """Tells whether there are bundles that were not there when the catalog was listed: of the `last` commit, after
         which `unlisted` has found none, or of the one after it."""
         for number in {names.bundle_of(max(0, last)), names.bundle_of(last + 1)} - (self._listed or frozenset()):
             self._open(number)
@@ -159,7 +159,7 @@ class CommitReader:
         return commit
 
     def check_bundle(self, number: int) -> None:
-        """Read a bundle whole, also if it was read before, and the commits beside it. Raises ArchiveDamaged for
+        """Read a bundle whole, also if it was read before, and the commits next to it. Raises ArchiveDamaged for
         anything wrong with it, and if it does not stand on what is before it or the next commit not on it."""
         name = f"{self._storage.uri}/{names.bundle_path(number)}"
         path = names.bundle_path(number)

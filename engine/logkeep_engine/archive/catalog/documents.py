@@ -38,7 +38,7 @@ class ArchiveInfo:
 
     `segments` is the format of the archive's segments: Kafka, Records or Avro. `imported`: the archive was made from
     something that another tool wrote; it has no cluster (`cluster_id` is "-"), and no backup continues it. `owner` is
-    who writes it, None if nobody owns it; `taken_over` is the consent with which the owner has it, "" if it has made it
+    who writes it, None without an owner; `taken_over` is the consent with which the owner has it, "" if it has made it
     or found it without an owner.
     """
 

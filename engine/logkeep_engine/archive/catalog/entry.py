@@ -24,9 +24,9 @@ _WIDEST = 200
 class Layout(IntEnum):
     """The set of objects that a segment has, and their names. A packed row has a byte for the number.
 
-    `RECORDS_AT_ROOT`: an adopted folder of the Records format, whose topics' folders lie beside `archive.json`.
+    `RECORDS_AT_ROOT`: an adopted folder of the Records format, whose topics' folders lie next to `archive.json`.
     `SNAPSHOT`: a part of the snapshot of a compacted partition (KIP-630).
-    `PACK`: the files of the layout KAFKA, one behind the other in an object that other segments share.
+    `PACK`: the files of the layout KAFKA, one after the other in an object that other segments share.
     """
 
     KAFKA = 0
@@ -73,10 +73,10 @@ class Files(ABC):
     as it is. The other `*_bytes` are the sizes of the index objects. `sequence` is the number in the name of an Avro
     object, with at least `sequence_width` digits. In the Records format the number is the base offset, and a width of 0
     is that of the format. `end`, `leader_epoch` and `part` are in the name of a part of a snapshot. The object may have
-    batches in so many offsets (`margin`) below `base_offset` and from `next_offset` on, which are no part of the log.
-    `generation` is in the folder name of a segment that was read for a generation, where its own name has no epoch.
-    `pack_task` and `pack_number` are in the name of a pack, whose byte `position` is the first of the segment, and
-    `txnparts_bytes` is the size of the `.txnparts` there.
+    batches in this many offsets (`margin`) below `base_offset` and from `next_offset` on, which are not part of the
+    log. `generation` is in the folder name of a segment that was read for a generation, where its own name has no
+    epoch. `pack_task` and `pack_number` are in the name of a pack, whose byte `position` is the first of the segment,
+    and `txnparts_bytes` is the size of the `.txnparts` there.
     """
 
     __slots__ = ()
@@ -121,7 +121,7 @@ class Files(ABC):
         """The size in bytes of each file that the catalog names, by its suffix."""
 
     def place(self, topic: str, entry: SegmentEntry, suffix: str) -> FilePlace:
-        """Where the file with this suffix lies. Nobody asks for one that the segment has not."""
+        """Where the file with this suffix lies. Callers do not ask for one that the segment lacks."""
         return FilePlace(entry.stem(topic) + suffix, 0, self.sizes(entry)[suffix])
 
     def objects(self, topic: str, entry: SegmentEntry) -> dict[str, int]:
@@ -165,7 +165,7 @@ class KafkaFiles(Files):
 
 @dataclass(frozen=True, slots=True)
 class PackFiles(KafkaFiles):
-    """The same files in a pack: the log, and right behind it its indexes. The name of the pack has the epoch and the
+    """The same files in a pack: the log, and right after it its indexes. The name of the pack has the epoch and the
     attempt of the segment."""
 
     layout = Layout.PACK
@@ -316,7 +316,7 @@ class SegmentEntry:
     blocks (1 in the Records format), `max_batch_bytes` is an upper bound of the size of the largest record as a batch,
     and `codecs`, `transactional`, `control` and `legacy` say nothing.
 
-    A segment that was written in the place of others has the epochs of the runs that have archived its first and last
+    A segment that was written in place of others has the epochs of the runs that have archived its first and last
     records; all others have 0 there. `archived_first` and `archived_last` tell both of any segment.
     """
 
@@ -439,7 +439,7 @@ class SegmentEntry:
         return self.files if isinstance(self.files, PackFiles) else None
 
     def beside(self, topic: str) -> tuple[str, ...]:
-        """Paths of objects that may lie beside those: they hold nothing that the log does not."""
+        """Paths of objects that may lie next to those: they hold nothing that the log does not."""
         return (self.stem(topic) + names.TXNPARTS,) if self.layout is Layout.KAFKA and self.transactional else ()
 
     @property

@@ -27,7 +27,7 @@ _BRANCH_PREFIX = "branch-"
 _ID_LENGTH = 22
 _SHA256_LENGTH = 64  # in hexadecimal digits
 _MAX_BRANCHES = 9999
-_SHOWN = 100  # characters of what is no number
+_SHOWN = 100  # characters of what is not a number
 NOTHING_LEFT = -1
 """Nothing takes the place of a segment that was replaced."""
 NO_COMMIT = -1
@@ -94,7 +94,7 @@ class TopicEntry:
 @dataclass(frozen=True, slots=True)
 class GroupEntry:
     """A consumer group's committed position: the next offset it would read. `leader_epoch` -1: not known. Of a `share`
-    group (KIP-932) it is the start offset: all records below are done, and some behind may be."""
+    group (KIP-932) it is the start offset: all records below are done, and some after may be."""
 
     group_id: str
     topic: str
@@ -321,7 +321,7 @@ class RunEntry:
 @dataclass(frozen=True, slots=True)
 class ClusterStateEntry:
     """The archived state of a cluster: the SHA-256 of the object, and how many ACLs, client quotas and SCRAM users are
-    in it; None for what the cluster did not tell."""
+    in it; None for what the cluster did not report."""
 
     sha256: str
     acls: int | None

@@ -136,7 +136,7 @@ def _row_fields() -> list[SegmentField]:
 
 
 def packed_columns() -> list[tuple[str, list[int | None]]]:
-    """The columns of a commit's table behind topic id and partition, for the kernel: the type of those that hold a
+    """The columns of a commit's table after topic id and partition, for the kernel: the type of those that hold a
     number, the name of others, and where a packed row has it, by layout."""
     kept = _row_fields()
     begins = accumulate((calcsize(f"<{item.kind}") for item in kept), initial=0)

@@ -18,7 +18,7 @@ nowhere then, whatever is archived on it; the branch is what it was. Nothing is 
 Another generation is *due* ahead of its time if a reconciliation has found stale keys (`backup.reconcile.healing`), or
 if a log was cut off so that what continued is not exact. One that is being read is dropped then: it may have read a key
 before that was deleted. The catalog keeps that one is due until a later one becomes active, whatever becomes of those
-that are begun meanwhile.
+that are begun in the meantime.
 """
 
 from __future__ import annotations

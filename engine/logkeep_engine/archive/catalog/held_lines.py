@@ -1,6 +1,6 @@
 """The lines of partitions, with what an archive holds of each (see `lines`). Pure.
 
-A partition has one line, until its log is cut off in the cluster and goes on otherwise, or is read again from its
+A partition has one line, until its log is cut off in the cluster and continues otherwise, or is read again from its
 start. Then one commit adds a line, which is current from that commit on. Nothing that is archived moves or is copied:
 each segment stays on the line for which it was read. `shown_facts` puts together what a line has of the lines before
 it, cut at the offsets where they part.
@@ -110,8 +110,8 @@ class Rereading:
 @dataclass(slots=True)
 class HeldLine:
     """A line, and what lies on it. A run of the epoch `epoch` has made it current (0: it was so from the start). The
-    line of a log that was cut off has a `branch_id` since; that which went on is `dense` if no offset was missing below
-    where they part. `again`: what is known of the reading of a line that was read again."""
+    line of a log that was cut off has a `branch_id` since; that which continued is `dense` if no offset was missing
+    below where they part. `again`: what is known of the reading of a line that was read again."""
 
     line: Line
     held: PartitionFacts

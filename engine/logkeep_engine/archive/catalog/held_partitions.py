@@ -181,7 +181,7 @@ class HeldPartitions:
         )
 
     def hold(self, key: Partition, held: PartitionFacts) -> None:
-        """Put `held` in the place of all of that."""
+        """Put `held` in place of all of that."""
         self.segments.replace_rows(key, held.rows, held.cuts)
         _set(self.coverage, key, held.coverage)
         _set(self.gaps, key, held.gaps)

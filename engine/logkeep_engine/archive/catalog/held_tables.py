@@ -3,7 +3,7 @@
     for table in held_tables(state): ...      # all but what was removed
     for table in removed_tables(state): ...   # its objects may still be there
 
-Whoever has to see every object goes through these, so that no kind is forgotten.
+Code that has to see every object goes through these, so that no kind is forgotten.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class HeldTable:
 
 
 def held_tables(state: ArchiveState, topic_ids: Container[str] | None = None) -> Iterator[HeldTable]:
-    """Everything that has objects and was not removed, or what these topics have of it: one kind behind the other, each
+    """Everything that has objects and was not removed, or what these topics have of it: one kind after the other, each
     by partition."""
     passive: Mapping[Partition, PackedSegments] = {} if state.passive is None else state.passive.segments
     keys = _keys({*state.segments, *state.snapshots, *state.lines}, topic_ids)

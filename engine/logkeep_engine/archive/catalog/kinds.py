@@ -1,5 +1,5 @@
-"""The kinds of values in the catalog's documents. They are checked where a document is read, since whoever may write to
-the bucket may write anything there: what is of another kind would end a run much later, and not by its name. No I/O.
+"""The kinds of values in the catalog's documents. They are checked where a document is read, since a writer of the
+bucket may write anything there: what is of another kind would end a run much later, and not by its name. No I/O.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 def remembered(state: ArchiveState, topic: TopicEntry) -> TopicEntry:
     """The topic with all that the archive knows of it.
 
-    It has all partitions that were seen once. Kafka takes none away, but whoever says a number may know an old state: a
+    It has all partitions that were seen once. Kafka removes none, but a number may come from an old state: a
     plan that was stored before another run, or a broker that is late. Readers look for no partition above the number.
 
     It also says up to which run it was compacted only (`TopicEntry.compacted_until`), since retention must know what

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 UNKNOWN = -1
-"""No leader epoch: batches of old formats have none, and of some partitions no leader was seen."""
+"""No leader epoch: batches of old formats have none, and for some partitions no leader was seen."""
 
 EpochStart = tuple[int, int]
 """A leader epoch, and the first offset that is archived of it."""

@@ -1,4 +1,4 @@
-"""Are commits gone from the catalog's end? The catalog alone cannot tell: a shorter one is whole, too.
+"""Are commits gone from the catalog's end? The catalog alone cannot show it: a shorter one is consistent, too.
 
     found = find_lost_tails(storage, archive_id, state, checkpoints, reload)
     for tail in found.lost: print(tail)
@@ -93,7 +93,7 @@ def find_lost_tails(
     thorough: bool = False,
 ) -> FoundTails:
     """Look for witnesses against `state`; `checkpoints` are those that were listed when it was loaded. If there is one,
-    `reload` must give the state again, since a run may have begun meanwhile. `thorough`: read every heartbeat.
+    `reload` must give the state again, since a run may have begun in the meantime. `thorough`: read every heartbeat.
     """
     listed = _list_runs(storage)
     beats = _read_beats(storage, archive_id, _worth_reading(listed.heartbeats, state, thorough))

@@ -1,4 +1,4 @@
-"""The owner of an archive: `archive.json` names who writes it, and nobody else begins a run in it.
+"""The owner of an archive: `archive.json` names its writer, and no other begins a run in it.
 
 A handover is one conditional write of `archive.json`, after the archive was read and no living run was seen in it, and
 before the first commit of the new owner:
@@ -54,8 +54,8 @@ def check_signs(archive: Archive, state: ArchiveState) -> None:
 
 
 def take(archive: Archive, state: ArchiveState, kind: str) -> None:
-    """Make the claim's owner that of the archive if it is another one's or nobody's, or if it was rolled back and is
-    taken as it is. Only backups own archives. Raises ArchiveOwned if somebody else took it meanwhile."""
+    """Make the claim's owner that of the archive if it has another owner or none, or if it was rolled back and is
+    taken as it is. Only backups own archives. Raises ArchiveOwned if another owner took it in the meantime."""
     claim = archive.claim
     if kind != BACKUP or claim.owner is None:
         return
@@ -76,8 +76,8 @@ def take(archive: Archive, state: ArchiveState, kind: str) -> None:
 
 
 def confirm_owner(archive: Archive) -> None:
-    """Raises ArchiveOwned if the archive was handed on since the run has looked. The run has begun, so whoever takes
-    the archive over from now on sees it."""
+    """Raises ArchiveOwned if the archive was handed on since the run has looked. The run has begun, so a run
+    that takes the archive over from now on sees it."""
     before = archive.info.owner
     archive.read_info()
     if archive.info.owner != before:

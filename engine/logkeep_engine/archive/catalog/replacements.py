@@ -84,7 +84,7 @@ def erased_ranges(state: HoldsSegments, key: Partition, end: int) -> list[Range]
     `end`: where the archive ends. If it is unknown where a segment ended, its range continues to the next one. What a
     generation has read again since is none of them.
 
-    A part of a snapshot counts where no segment is left: elsewhere the segments tell the same, more exactly. What lies
+    A part of a snapshot counts where no segment is left: elsewhere the segments say the same, more exactly. What lies
     between it and the part before was overwritten by records that may be erased.
     """
     log = [entry for entry in state.segments.get(key, ()) if entry.layout is not Layout.SNAPSHOT]
@@ -132,9 +132,9 @@ def put_in_place(
     segments: Sequence[SegmentEntry],
     unname: Callable[[Partition, bytes], None],
 ) -> Erased:
-    """Put segments in the place of others, and tell `unname` the rows of these. Returns what has lost records: copies
+    """Put segments in place of others, and tell `unname` the rows of these. Returns what has lost records: copies
     and merged segments have all of them. Raises ValueError for one that is not there, or is of another partition, for
-    one that has more than what it replaces, and for one in the place of several that does not have all of them."""
+    one that has more than what it replaces, and for one in place of several that does not have all of them."""
     places: dict[tuple[Partition, int, int], dict[int, list[int]]] = {}
     left: set[int] = set()
     for item in replaced:
@@ -181,7 +181,7 @@ class _Rows:
         self.rows = [bytes(rows[at : at + ROW_BYTES]) for at in range(0, len(rows), ROW_BYTES)]
 
     def put(self, bases: Sequence[int], row: bytes) -> list[bytes]:
-        """Put a row in the place of those with these base offsets; returns these. Raises ValueError for one that is not
+        """Put a row in place of those with these base offsets; returns these. Raises ValueError for one that is not
         there, for a row that has more than they, and for several that it does not have as they are: neighbours, with
         all records."""
         gone: list[bytes] = []
@@ -247,7 +247,7 @@ def _rows_at(key: Partition, rows: bytes | bytearray, base: int) -> list[bytes]:
 
 
 def _put(state: HoldsSegments, key: Partition, line: int, snapshot: int, rows: bytes) -> None:
-    """Put `rows` in the place of those of a line of the partition, or of its snapshot with this end."""
+    """Put `rows` in place of those of a line of the partition, or of its snapshot with this end."""
     own = state.own_facts(key)[line]
     if snapshot:
         own.snapshots = [replace(held, rows=rows) if held.end == snapshot else held for held in own.snapshots]
@@ -257,7 +257,7 @@ def _put(state: HoldsSegments, key: Partition, line: int, snapshot: int, rows: b
 
 
 def follow(view: HoldsSegments, later: HoldsSegments) -> None:
-    """Give an older state, which shares its facts with others, what a later one has in the place of its segments. Lines
+    """Give an older state, which shares its facts with others, what a later one has in place of its segments. Lines
     and the ranges of their segments never change, so the later state has it at the same offsets: all of a segment, or,
     where several were merged, the part of them that was there."""
     view.copy_tables()

@@ -5,12 +5,12 @@
         ...
 
 A run that writes the archive has its note in `heartbeat.json`, which is signed where the catalog is, with its epoch. It
-begins before the first commit of the run, so whoever sees a commit finds the note; and it is written once more after
-the last, so that it outlives the loss of the commits it speaks of (`lost_tail`). A run that reads the archive, or only
-has its state beside it, has `alive.json`, which nobody signs: it is the lease of the run on what it reads
+begins before the first commit of the run, so a reader that sees a commit finds the note; and it is written once more
+after the last, so that it outlives the loss of the commits it speaks of (`lost_tail`). A run that reads the archive, or
+only has its state next to it, has `alive.json`, which is not signed: it is the lease of the run on what it reads
 (`archive.maintenance.leases`).
 
-There is one rule for clocks: who wants to know whether a run is still running watches its note, and what changes is
+There is one rule for clocks: to find out whether a run is still running, watch its note: what changes is
 alive (`watch`). No clock of another machine is compared with one's own.
 """
 
@@ -81,7 +81,7 @@ class SeenNote:
 
     @classmethod
     def read(cls, storage: Storage, run_id: str, name: str = ALIVE) -> SeenNote:
-        """Read the note of a run. Raises ObjectMissing, ObjectTooLarge, and ValueError for what is no note."""
+        """Read the note of a run. Raises ObjectMissing, ObjectTooLarge, and ValueError for what is not a note."""
         return cls.parse(storage.read(names.run_file(run_id, name), most=_NOTE.most))
 
 
@@ -178,7 +178,7 @@ class RunNote:
     def _logged(self) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # the next write of the run reports what is wrong; a missed beat alone harms nobody
+        except Exception as error:  # the next write of the run reports what is wrong; a missed beat alone does no harm
             log.warning("%s/%s could not be written: %s", self._storage.uri, self._path, error)
 
 

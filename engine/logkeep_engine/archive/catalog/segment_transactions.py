@@ -150,7 +150,7 @@ _first: Callable[[AbortedTxn], int] = attrgetter("first_offset")
 
 
 def _bound_to(entry: SegmentEntry) -> dict[str, str]:
-    digests = {f"log{algorithm}": "" for algorithm in DigestAlgorithm}  # logSha256, logBlake3: one of both is empty
+    digests = {f"log{algorithm}": "" for algorithm in DigestAlgorithm}  # logSha256, logBlake3: one of the two is empty
     digests[f"log{entry.digest.algorithm}"] = entry.digest.hex
     return {**digests, "txnindexSha256": entry.files.txnindex_sha256}
 

@@ -66,7 +66,7 @@ def is_document(path: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Who has signed a document, and how; both are UNSIGNED if nobody has."""
+    """Who has signed a document, and how; both are UNSIGNED without a signature."""
 
     signer: str = UNSIGNED
     value: str = UNSIGNED
@@ -185,7 +185,7 @@ class SigningStorage(Storage):
         return OpenedDocument(file.tell(), read)
 
     def sign_all(self) -> None:
-        """Sign with one's own key what nobody has signed, if nothing was signed before, and what another trusted key
+        """Sign with one's own key what is not signed, if nothing was signed before, and what another trusted key
         has. What is replaced meanwhile stays as it is. Raises ArchiveUnsigned for what a trusted key has not signed
         so."""
         listed = [info for folder in (names.RUNS, names.DIGESTS) for info in self.under.list(folder)]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 UNSIGNED = ""
-"""The signer and the signature of what nobody has signed."""
+"""The signer and the signature of what is not signed."""
 
 _Key = TypeVar("_Key")
 _RAW_BYTES = 32  # of a private and of a public key
@@ -155,7 +155,7 @@ def _text(folder: str, name: str) -> str:
 
 
 def _parsed(folder: str, name: str, text: str, parse: Callable[[str], _Key]) -> list[_Key]:
-    """The keys of a file. What is wrong is told without a word of what it holds."""
+    """The keys of a file. The error says what is wrong without quoting the content."""
     from cryptography.exceptions import UnsupportedAlgorithm
 
     blocks = [found.group() for found in _BLOCK.finditer(text)] if "-----BEGIN" in text else text.split()

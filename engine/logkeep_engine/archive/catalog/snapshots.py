@@ -1,7 +1,7 @@
 """Snapshots of compacted partitions (KIP-630), as facts of commits. No I/O.
 
 A snapshot has of each key the last record below its `end`, which is where the archive of the partition ended when a run
-had ended. Its parts are entries of segments, of a layout of their own. Readers get them in the place of the segments
+had ended. Its parts are entries of segments, of a layout of their own. Readers get them in place of the segments
 below `end` (see `compacted.with_snapshots`); until retention removes these, they stay where they are.
 """
 

@@ -152,7 +152,7 @@ class ArchiveState(KeepsGenerations):
         return view
 
     def following(self, later: ArchiveState) -> ArchiveState:
-        """The same archive with what a later state of it has in the place of segments that were replaced since: what is
+        """The same archive with what a later state of it has in place of segments that were replaced since: what is
         left of them, or what they were merged into. A segment of which nothing is left is not there."""
         view = self.shared()
         follow(view, later)

@@ -49,7 +49,7 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Table(Generic[T]):
     """The facts of one kind as a table. `columns` says which attribute each column holds; `make` takes the values of a
-    row in this order. `written` says what a document has in the place of an attribute."""
+    row in this order. `written` says what a document has in place of an attribute."""
 
     make: Callable[..., T]
     columns: Mapping[str, str]
@@ -73,7 +73,7 @@ class Table(Generic[T]):
 
 
 def tables_out(tables: Mapping[str, tuple[Table[Any], Sequence[Any]]]) -> dict[str, Any]:
-    """The tables of a document by their keys. One without rows is not written: whoever reads takes it for empty."""
+    """The tables of a document by their keys. One without rows is not written: readers take it for empty."""
     return {key: table.out(items) for key, (table, items) in tables.items() if len(items)}
 
 

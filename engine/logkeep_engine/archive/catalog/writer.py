@@ -132,7 +132,7 @@ def begin_run(
             writer._begin(kind, tuple(run.run_id for run in others))
         except ArchiveFenced:
             archive.read_info()
-            continue  # another run has written meanwhile: look at the archive again
+            continue  # another run has written in the meantime: look at the archive again
         return writer
     raise ArchiveBusy(
         f"The archive at {archive.storage.uri} is being written by other runs.", hint="Wait until they end."
@@ -194,7 +194,7 @@ class Writer:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The lost commits that the run has found when it began, and that no run has told of before."""
+        """The lost commits that the run has found when it began, and that no run has reported before."""
         return tuple(f"the catalog has lost its last commits: {tail}" for tail in self._lost)
 
     def __enter__(self) -> Self:
@@ -214,7 +214,7 @@ class Writer:
         epochs: Iterable[LeaderEpoch] = (),
     ) -> Committed:
         """Make topics, receipts and the leaders on whose logs the run begins part of the archive, in one commit.
-        `epochs` are leader epochs beside those of the receipts.
+        `epochs` are leader epochs in addition to those of the receipts.
 
         A receipt is left out and named in the answer if the archive accounts for its offsets already (its task was
         repeated). Raises ReceiptRefused for one that contradicts the archive, ArchiveFenced if another run has taken
@@ -258,7 +258,7 @@ class Writer:
             return Committed(number, tuple(ignored))
 
     def change_generations(self, changes: Iterable[GenerationChange]) -> None:
-        """Commit steps of generations, if there are any. Behind the end of the run they may only say that generations
+        """Commit steps of generations, if there are any. After the end of the run they may only say that generations
         are due. Raises what `commit` does, and ValueError for a step that cannot follow."""
         with self._lock:
             self._confirm_last()
@@ -283,7 +283,7 @@ class Writer:
             return number
 
     def exchange(self, exchanges: Iterable[Exchange]) -> int:
-        """Put segments in the place of others, in one commit, and return its number. The objects of the others are
+        """Put segments in place of others, in one commit, and return its number. The objects of the others are
         deleted after the commit: they are in `state.unpurged` until `purged` is called. Raises what `commit` does, and
         ValueError for a segment that is not there."""
         with self._lock:
@@ -418,7 +418,7 @@ class Writer:
             log.warning("%s", warning)
         # The witness may be the heartbeat that this run overwrites now, if an earlier attempt of the run wrote it.
         store_record(self.archive.storage, self.run_id, self.epoch, self._lost)
-        # The heartbeat beats before the commit is visible: whoever sees the commit can watch it from then on.
+        # The heartbeat beats before the commit is visible: a reader that sees the commit can watch it from then on.
         self._note.begin()
         try:
             first = self._append(replace(self._draft(CommitKind.BEGIN), run_kind=kind, taken_over=taken_over))

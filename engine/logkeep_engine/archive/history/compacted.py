@@ -1,12 +1,12 @@
-"""The state of compacted partitions: the newest snapshot at or below a point, and the log behind it. Pure.
+"""The state of compacted partitions: the newest snapshot at or below a point, and the log after it. Pure.
 
     seen = with_snapshots(state)                                   # for who restores or reads the newest state
     seen = with_snapshots(state, {(topic_id, 0): 1000})            # or that before an offset
     for key in not_exact(state, {(topic_id, 0): 1000}): ...        # retention has removed the log there
 
 A snapshot stands for all offsets below its end. So its parts take the place of the segments below the end, be they
-there still or not, and nothing counts as removed there. Of a segment across the end the part behind it counts. A state
-is exact if each record behind the snapshot is there. Where retention has removed a part of the log between a snapshot
+there still or not, and nothing counts as removed there. Of a segment across the end the part after it counts. A state
+is exact if each record after the snapshot is there. Where retention has removed a part of the log between a snapshot
 and the point, that snapshot is of no use, and neither are those before it.
 
 A topic that is no longer compacted is seen as a log, as far as that is whole: snapshots were made of it before.
@@ -55,7 +55,7 @@ def with_snapshots(
     *,
     where_needed: bool = False,
 ) -> ArchiveState:
-    """The same archive with snapshots in the place of older segments.
+    """The same archive with snapshots in place of older segments.
 
     `ends`: the offsets before which the states of partitions are wanted, where that is not the archived end. `before`:
     a time (ms); only snapshots of records before it are taken. `where_needed`: only where the log is not whole.
@@ -100,7 +100,7 @@ def _point(state: ArchiveState, key: Partition, end: int | None, before: int | N
 def _usable(
     state: ArchiveState, key: Partition, end: int | None, before: int | None
 ) -> Iterator[StateExtents[PackedSegments]]:
-    """The snapshots at or below a point behind which the log is whole up to the point, the oldest first."""
+    """The snapshots at or below a point after which the log is whole up to the point, the oldest first."""
     if key in state.snapshots:
         yield from usable(history_of(state, key), _point(state, key, end, before, where_needed=False))
 

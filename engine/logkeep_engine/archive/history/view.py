@@ -66,7 +66,7 @@ def view(history: History[Table], point: Point) -> View[Table]:
 def slices_of(
     history: History[Table], path: Iterable[Owned], state: StateExtents[Table] | None
 ) -> tuple[Slices[Table], ...]:
-    """Return what there is on a path, with a state in the place of all that lies below its end."""
+    """Return what there is on a path, with a state in place of all that lies below its end."""
     if state is None:
         return tuple(_logs(history, path, 0))
     return (Slices(state.table, 0, len(state.table), 0, state.end), *_logs(history, path, state.end))
@@ -85,7 +85,7 @@ def state_of(history: History[Table], point: Point) -> StateExtents[Table] | Non
 
 def usable(history: History[Table], point: Point) -> Iterator[StateExtents[Table]]:
     """The states that may stand for a part of the log below a point: each is of the same log below its end, and the log
-    behind it is whole. The oldest first."""
+    after it is whole. The oldest first."""
     removed = removed_of(history, history.lines.path(point.line, point.end))
     for state in history.states:
         is_below = state.end <= point.end and (point.before is None or state.time < point.before)

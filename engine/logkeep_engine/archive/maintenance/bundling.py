@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 REST = 7 * 86_400_000
 """ms by the store's clock. A commit goes into a bundle when it is so old, and its own object is deleted when the bundle
-is so old. No writer needs the time (see `catalog.writer`): it is for whoever looks at a catalog or copies it."""
+is so old. No writer needs the time (see `catalog.writer`): it is for people who look at a catalog or copy it."""
 _NEWEST = 2
 
 

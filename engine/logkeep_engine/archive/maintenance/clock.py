@@ -4,7 +4,7 @@ ahead makes all of them old.
 There are two witnesses: the clock of the storage, from the time of an object that was written just now, and the times
 in the catalog. On a local disk the first is the same clock, so there only the second helps: a jump since the run before
 is believed by the next run, not by the first that sees it. Runs may be further apart by plan: a pause that is about as
-long as the one before it is no jump.
+long as the one before it is not a jump.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class ComparedCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class VerifyCycle:
-    """A cycle of `parts` verifications, of which `done` have come to their end.
+    """A cycle of `parts` verifications, of which `done` have finished.
 
     `epoch`: segments up to it were there when the last one ended. `base` is the last checkpoint that was compared.
     """

@@ -1,7 +1,7 @@
 """The content of an archive, from the catalog and the plans of unfinished runs: for `logkeep inspect`, and for scripts
 as JSON.
 
-Times are ms since the epoch (-1: none) and, beside them, ISO 8601 in UTC ("" : none). `bytes` are those of the logs,
+Times are ms since the epoch (-1: none) and, next to them, ISO 8601 in UTC ("" : none). `bytes` are those of the logs,
 `stored_bytes` what the objects that hold them take (less, if `segment.compression` is Zstd); indexes are not counted.
 """
 
@@ -198,7 +198,7 @@ class GroupInfo(AsJson):
 @dataclass(frozen=True)
 class ClusterStateInfo(AsJson):
     """The state of the cluster as a run archived it at `time`: rows of words, as the object has them. A kind is null if
-    the cluster did not tell it, and `not_archived` has the reason."""
+    the cluster did not report it, and `not_archived` has the reason."""
 
     run_id: str
     time: int
@@ -241,7 +241,7 @@ class Description(AsJson):
     was made from what another tool wrote. `digests`: how many of the segments have a digest of which algorithm.
     `lost_commits`: what tells of commits that are gone from the catalog's end. `cluster_state` is that of the last
     run that succeeded, null if it has archived none. `anchor` names the commit with all before it (see
-    `archive.catalog.anchor`), null without commits. `owner` is who writes the archive, null if nobody owns it;
+    `archive.catalog.anchor`), null without commits. `owner` is who writes the archive, null without an owner;
     `taken_over`: the consent that gave it to the owner."""
 
     archive_id: str

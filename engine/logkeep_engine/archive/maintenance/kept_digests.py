@@ -50,12 +50,12 @@ _DIGESTS = StoredDocument(
 )
 _END = b',"sha256":"%b"}\n'
 AT_ONCE = 16
-"""So many partitions are asked for, or kept, at once."""
+"""This many partitions are asked for, or kept, at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class DigestsPlace:
-    """Where the digests of a partition lie, in the archive or beside it."""
+    """Where the digests of a partition lie, in the archive or next to it."""
 
     storage: Storage
     topic: str

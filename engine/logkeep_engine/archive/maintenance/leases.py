@@ -15,8 +15,8 @@ lapses: LAPSE_MS after the last beat, by the store's clock alone.
 The note says up to which commit its run knows the catalog. The run may still read what a later commit has removed.
 Until it says so, it may have begun before any commit.
 
-Commands and Spark jobs that read an archive are no runs. Their notes have names that begin with `READING`, and whoever
-looks for readers deletes those that have lapsed.
+Commands and Spark jobs that read an archive are not runs. Their notes have names that begin with `READING`, and a
+run that looks for readers deletes those that have lapsed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _shared_beats: dict[str, float] = {}
 
 class SharedNote(RunNote):
     """The note of all Spark tasks that read the state of an archive at one commit. They begin and end in many
-    processes, and none knows which is the last, so nobody ends the note: it lapses. A process writes it every five
+    processes, and none knows which is the last, so no process ends the note: it lapses. A process writes it every five
     minutes at most. If it cannot be written, the tasks read without a lease."""
 
     def __init__(self, storage: Storage, commit: int) -> None:
@@ -57,7 +57,7 @@ class SharedNote(RunNote):
         self.stop()
 
     def beat(self) -> None:
-        """Show that somebody reads."""
+        """Show that the archive is being read."""
         key, now = f"{self._storage.uri}/{self._path}", time.monotonic()
         if now - _shared_beats.get(key, -self._interval) >= self._interval:
             _shared_beats[key] = now  # also if it is refused: it will be again

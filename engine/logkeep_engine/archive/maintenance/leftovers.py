@@ -1,11 +1,11 @@
-"""Removes what unfinished attempts have left beside the segments of the Records and Avro formats.
+"""Removes what unfinished attempts have left next to the segments of the Records and Avro formats.
 
     writer.end(RunOutcome.SUCCEEDED, groups=groups)
     if may_have_leftovers(writer):
         remove_leftovers(writer, keys)
 
 An attempt that was killed leaves objects that no commit names. A later attempt cuts its segments elsewhere and writes
-other objects beside them. So a reader of the folder without the catalog would see records twice. An object that is
+other objects next to them. So a reader of the folder without the catalog would see records twice. An object that is
 removed
 
 - has a name as Logkeep writes it, of a partition that the run has written,

@@ -9,8 +9,8 @@ is cleared at once.
 
 Who reads the archive as of an earlier run sees the part of a merged segment that was there then. So nothing may be
 merged that says more apart than together: segments in which offsets are missing, or of a run in one of whose segments
-they are. Of a compacted topic states that end within such a run are refused (`history.compacted`), and nothing but the
-segments tells where that begins and ends.
+they are. Of a compacted topic states that end within such a run are refused (`history.compacted`), and only the
+segments show where that begins and ends.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from logkeep_engine.archive.writing.packs import PACK_BYTES
 from logkeep_engine.tasks import in_groups
 
 PATIENCE = 4
-"""So many times more packs than segments must add up: meanwhile merges take out of them what would be copied twice."""
+"""This many times more packs than segments must add up: meanwhile merges take out of them what would be copied
+twice."""
 
 
 @dataclass(frozen=True, slots=True)

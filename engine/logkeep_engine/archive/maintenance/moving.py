@@ -63,7 +63,7 @@ class MoveWork:
 
 @dataclass(frozen=True, slots=True)
 class MoveDone:
-    """The new segments in the place of the old ones, and the `faults` of segments that are not whole: these stay, and
+    """The new segments in place of the old ones, and the `faults` of segments that are not whole: these stay, and
     with them those with which they were to be merged. So do those whose objects are `cold`."""
 
     exchanges: tuple[Exchange, ...]
@@ -181,7 +181,7 @@ class _Merging:
 
 
 def joined(index: Sequence[AbortedTxn], ends: Iterable[tuple[int, int]]) -> list[AbortedTxn]:
-    """The transaction index of a segment, from those of the segments that it has. Where a transaction goes on in the
+    """The transaction index of a segment, from those of the segments that it has. Where a transaction continues in the
     next of these, an entry ends with its last batch in one of them. Here it ends where the transaction does: at one of
     these `ends` of the merged segment, by producer and offset."""
     of: dict[int, list[int]] = {}

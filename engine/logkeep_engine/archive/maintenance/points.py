@@ -2,8 +2,8 @@
 
     points = kept_points(state, KeepRules(runs=3, daily=7))
 
-The newest run that succeeded is always kept. `runs` keeps the last so many. `daily`, `weekly` and `monthly` keep the
-newest run of each of the last so many days, weeks (from Monday) and months that have one, by the end of the run in UTC:
+The newest run that succeeded is always kept. `runs` keeps the last N. `daily`, `weekly` and `monthly` keep the
+newest run of each of the last N days, weeks (from Monday) and months that have one, by the end of the run in UTC:
 grandfather, father, son. Days without a run do not count, as in `restic forget`. A hold keeps its run.
 
 Runs are counted in the order in which they were made, whatever their times say: a clock that was wrong takes one place

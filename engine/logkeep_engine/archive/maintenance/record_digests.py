@@ -5,7 +5,7 @@ has at least STRETCH_RECORDS records or STRETCH_BYTES bytes, except the last one
 one stretch again, and of a segment that is only needed in part the other stretches still serve.
 
 The digests are bound to what they were made from: to the digest of the segment's bytes, and to the transactions that
-were left out. If either has changed, they are stale, and whoever needs them makes them again.
+were left out. If either has changed, they are stale, and are made again when needed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Buckets = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class RecordTimes:
-    """Counts of records by their times: buckets of (time >> shift, records, bytes). -1 is no time."""
+    """Counts of records by their times: buckets of (time >> shift, records, bytes). -1: no time."""
 
     shift: int = 0
     buckets: Buckets = ()

@@ -161,7 +161,7 @@ def _removed_at(storage: Storage, item: Unpurged, now: int, grace: int) -> int:
 
 
 def write_indexes(writer: Writer, keys: Collection[Partition]) -> None:
-    """Make the files beside the segments of the Records format anew, which name the segments."""
+    """Make the files next to the segments of the Records format again, which name the segments."""
     state = writer.state
     if writer.archive.info.segments is not FormatName.RECORDS or not keys:
         return

@@ -39,8 +39,8 @@ _SHOWN = 3  # topics that a warning names
 
 @dataclass(frozen=True, slots=True)
 class RetentionRules:
-    """The limits, what is kept beside them, the ms after which objects are deleted, and whether something may go of a
-    topic of this name. `chosen` None: of all topics."""
+    """The limits, what is kept in addition to them, the ms after which objects are deleted, and whether something may
+    go of a topic of this name. `chosen` None: of all topics."""
 
     limits: RetentionLimits
     keep: KeepRules
@@ -119,7 +119,7 @@ def retain(writer: Writer, rules: RetentionRules) -> RetentionDone:
 
 
 def _by_the_clock(writer: Writer, limits: RetentionLimits) -> tuple[RetentionLimits, int, list[str]]:
-    """The limits, without that of age if the driver's clock may be wrong, the time now in ms, and what to tell."""
+    """The limits, without that of age if the driver's clock may be wrong, the time now in ms, and what to report."""
     now = time.time_ns() // 1_000_000
     if limits.max_age is None:
         return limits, now, []
@@ -147,7 +147,7 @@ def _told_locks(purged: Purged) -> list[str]:
 
 
 def with_spec_holds(holds: Iterable[Hold], spec: RetentionHold) -> list[Hold]:
-    """All holds, with those of a spec in the place of the ones that it had before."""
+    """All holds, with those of a spec in place of the ones that it had before."""
     wanted = [Hold(HoldKind.TOPIC, pattern, HoldOrigin.SPEC) for pattern in spec.topics]
     wanted += [Hold(HoldKind.RUN, run_id, HoldOrigin.SPEC) for run_id in spec.runs]
     return [*(hold for hold in holds if hold.origin is not HoldOrigin.SPEC), *wanted]

@@ -57,7 +57,7 @@ MAX_AGE, MAX_BYTES, NO_POINT = "maxAge", "maxBytes", "no kept point needs it"
 """The rules by which something goes."""
 WITHIN, COMPACTED, TRANSACTIONS = "within the limits", "compacted", "transactions before it"
 UNCHOSEN = "spec.topics does not choose it"
-"""The reasons for which something stays, beside holds and kept points."""
+"""The reasons for which something stays, in addition to holds and kept points."""
 
 
 @dataclass(frozen=True, slots=True)

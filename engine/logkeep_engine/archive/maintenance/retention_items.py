@@ -79,7 +79,7 @@ class PartitionLines:
         self._given_snapshots: set[tuple[int, int]] = set()
 
     def take(self, line: int, entry: SegmentEntry) -> bool:
-        """Whether nobody has got the segment yet."""
+        """Whether the segment still belongs to no other."""
         before = len(self._given)
         self._given.add((line, entry.base_offset))
         return len(self._given) > before
@@ -199,9 +199,9 @@ class LineItems:
 
     def floor(self, oldest: int | None, known: Generation) -> HeldSnapshot | None:
         """The newest snapshot at or below all kept points, and of all lines in use, which is older than `oldest`. A
-        generation that is being read takes the place of all snapshots when it becomes active, and goes on with the log,
-        which stays from its end on. There is none as long as a point of before the active generation is kept that has a
-        part of the log: of that point no snapshot is that was made since."""
+        generation that is being read takes the place of all snapshots when it becomes active, and continues with the
+        log, which stays from its end on. There is none as long as a point of before the active generation is kept that
+        has a part of the log: of that point no snapshot is that was made since."""
         if self._lines.has_points_before(known.epoch):
             return None
         passive = known.passive

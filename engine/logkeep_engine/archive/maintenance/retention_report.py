@@ -61,7 +61,7 @@ class RemovalItem(AsJson):
 @dataclass(frozen=True)
 class RestorablePoint(AsJson):
     """A kept point. `restorable`: spec.point.run can name it with all topics. `whole`: nothing of it was removed. Else
-    it has every record that is younger than `since`, or lacks what nobody can tell the time of ("")."""
+    it has every record that is younger than `since`, or lacks records whose time is unknown ("")."""
 
     run_id: str
     end_time: str
@@ -239,8 +239,8 @@ def _point(archive: Archive, newest: ArchiveState, after: ArchiveState, point: K
 
 
 def _lacks(then: ArchiveState, now: ArchiveState) -> int | None:
-    """The time of the youngest record that a point has had and that is removed `now`; None if nothing is. -1: nobody
-    knows the time."""
+    """The time of the youngest record that a point has had and that is removed `now`; None if nothing is. -1: the
+    time is unknown."""
     found: list[int] = []
     for key, entries in then.segments.items():
         if now.segments.rows(key) == then.segments.rows(key):

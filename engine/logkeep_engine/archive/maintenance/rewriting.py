@@ -74,7 +74,7 @@ class SnapshotFrame:
 def without_keys(
     place: RewritePlace, keys: Keys, topic: str, entry: SegmentEntry, attempt: int, frame: SnapshotFrame | None = None
 ) -> Rewritten | None:
-    """Write a segment, or a part of a snapshot with its `frame`, anew without the records of the keys. None if it has
+    """Write a segment, or a part of a snapshot with its `frame`, again without the records of the keys. None if it has
     none of them: then nothing is written.
 
     All of it is read, and once more if it has one. Raises ArchiveDamaged, since it is unknown what damage hides, and
@@ -263,7 +263,7 @@ class _RecordsRewriting:
 
 def next_width(entry: SegmentEntry) -> int:
     """The digits of the number in the next name of a segment of records. After NAMES_BEFORE_REUSE names the first
-    of them comes again: then nobody is left who would delete the object of that name."""
+    of them comes again: then no run is left that would delete the object of that name."""
     first = (SEQUENCE_WIDTH if entry.layout is Layout.AVRO else RECORDS_WIDTH) + 1
     width = max(entry.files.sequence_width + 1, first)
     return width if width < first + NAMES_BEFORE_REUSE else first

@@ -100,7 +100,7 @@ def check_segment(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentC
 def _verify_beside(
     storage: Storage, topic: str, entry: SegmentEntry, summary: SegmentSummary | None
 ) -> Iterator[Damage]:
-    """The faults of facts and indexes. Without `summary` the log is damaged: indexes cannot be held against it, but
+    """The faults of facts and indexes. Without `summary` the log is damaged: indexes cannot be checked against it, but
     that they are there can be said."""
     sizes = entry.files.sizes(entry)
     beside = [suffix for suffix in (names.INDEX, names.TIMEINDEX) if suffix in sizes]

@@ -1,5 +1,5 @@
-"""Tells what must stay in an archive, whoever takes records out of it: an erasure, a new generation, or something
-else."""
+"""Tells what must stay in an archive, no matter what takes records out of it: an erasure, a new generation, or
+something else."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ if there are witnesses of commits that are gone from the catalog's end (see `los
 which no commit was made, that is damage.
 
 A run may remove segments while they are verified, and delete their objects if no lease keeps them. A segment that no
-newer commit names is no damage, whatever is left of it. What was removed before is not read, unless a new generation
+newer commit names is not damage, whatever is left of it. What was removed before is not read, unless a new generation
 has replaced it and a run with a hold needs it (see `kept_fronts`).
 
 An incremental verification (`increments`) does not read all segments: of those that it leaves out it compares only the
@@ -295,7 +295,7 @@ def _checked(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentCheck 
 
 
 def _listed(storage: Storage, state: ArchiveState) -> dict[str, int]:
-    """The objects of topics and the packs, and their sizes. Topics' folders of an adopted archive may lie beside
+    """The objects of topics and the packs, and their sizes. Topics' folders of an adopted archive may lie next to
     `archive.json`."""
     first = (segments[0].topic_folder(state.topics[topic_id].name) for topic_id, segments in _named(state) if segments)
     beside = {names.PACKS, *(folder for folder in first if not folder.startswith(names.TOPICS))}

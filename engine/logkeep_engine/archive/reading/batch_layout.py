@@ -66,7 +66,7 @@ class BatchLayout:
     def first_since(self, storage: Storage, topic: str, entry: SegmentEntry, time: int) -> int | None:
         """The offset of the first record of that time or later. The indexes lead to the first batch that may have it.
 
-        The highest time in a batch's header is no proof: a batch that compaction has emptied keeps it.
+        The highest time in a batch's header is not proof: a batch that compaction has emptied keeps it.
         """
         hint = first_at_or_after(storage, topic, entry, time)
         if hint is None:
@@ -126,8 +126,8 @@ def _what_is_left_of_transactions(
 
 @contextmanager
 def sound(storage: Storage, topic: str, entry: SegmentEntry) -> Iterator[None]:
-    """Raises ArchiveDamaged instead of CorruptBatch, and tells BatchTooLarge where the batch is: for who takes apart
-    batches of this segment."""
+    """Raises ArchiveDamaged instead of CorruptBatch, and tells BatchTooLarge where the batch is: for code that takes
+    apart batches of this segment."""
     where = f"{storage.uri}/{entry.stem(topic)}{entry.log_suffix} (topic {topic} partition {entry.partition})"
     try:
         yield

@@ -15,14 +15,14 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.storage import ColdObject, LockedObject, ObjectInfo, ObjectWriter, Storage, UnseenObject
 
 NEIGHBOURS_BYTES = 1 << 20
-"""So many bytes of a pack are read at once at least."""
+"""This many bytes of a pack are read at once at least."""
 _BLOCKS, _MOST_BLOCKS = 16, 128
-"""Neighbours that are not merged yet lie in up to 15 packs, so whoever reads several partitions comes back to each."""
+"""Neighbours that are not merged yet lie in up to 15 packs, so a reader of several partitions comes back to each."""
 
 
 class SegmentFile:
     """A file of a segment, to be read by its own positions. Of an object of its own more bytes can be read than the
-    catalog says, which shows that it is too long; what lies behind a part of a pack is no part of the file."""
+    catalog says, which shows that it is too long; what lies after a part of a pack is not a part of the file."""
 
     def __init__(self, storage: Storage, topic: str, entry: SegmentEntry, suffix: str) -> None:
         self._storage = storage
@@ -62,8 +62,8 @@ def read_file(storage: Storage, topic: str, entry: SegmentEntry, suffix: str) ->
 
 class NeighbouringReads(Storage):
     """`storage` for one reader of many segments: what it reads of a pack comes with what lies after it, so that
-    segments that lie near to each other, and their indexes, take few requests. It keeps so many `blocks` for that, of a
-    MiB each."""
+    segments that lie near to each other, and their indexes, take few requests. It keeps this many `blocks` for that, of
+    a MiB each."""
 
     def __init__(self, storage: Storage, blocks: int = _BLOCKS) -> None:
         self.uri = storage.uri

@@ -2,7 +2,7 @@
 archive keeps both.
 
 By default the newest incarnation with records is taken. Records of aborted transactions do not count. A user who
-deleted a topic by mistake, and created it again, wants the old records back, and the new incarnation is empty. But a
+deleted a topic by mistake, and created it again, needs the old records back, and the new incarnation is empty. But a
 producer may have begun a transaction in the new one, and aborted it.
 """
 
@@ -50,7 +50,7 @@ def incarnations(topics: Iterable[TopicEntry]) -> dict[str, list[TopicEntry]]:
 
 
 def taken(state: ArchiveState, found: Sequence[TopicEntry], shows: Shows = as_counted) -> TopicEntry:
-    """The incarnation of a name that is taken if nobody chooses. Only where there are several is `shows` asked."""
+    """The incarnation of a name that is taken by default. Only where there are several is `shows` asked."""
     if len(found) == 1:
         return found[0]
     newest: TopicEntry | None = None
@@ -68,7 +68,7 @@ def taken_topics(
     shows: Shows = as_counted,
     wanted: Callable[[str], bool] = bool,
 ) -> dict[str, TopicEntry]:
-    """The incarnation of each name that is taken if nobody chooses, of `topics` or all that the archive has. `shows` is
+    """The incarnation of each name that is taken by default, of `topics` or all that the archive has. `shows` is
     asked for the names that are `wanted`: it may read."""
     by_name = incarnations(state.topics.values() if topics is None else topics)
     return {name: taken(state, found, shows if wanted(name) else as_counted) for name, found in by_name.items()}

@@ -1,7 +1,7 @@
 """The registry of layouts: which reader opens a segment.
 
-A new format is a module with a `LayoutReader` and a line in `READERS`. Whoever reads an archive goes through
-`reading.partition`, and does not ask for the format.
+A new format is a module with a `LayoutReader` and a line in `READERS`. Readers of an archive go through
+`reading.partition`, and do not ask for the format.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class PartitionReader(Protocol[D_co]):
 
     @property
     def transactions(self) -> Transactions:
-        """How the transactions ended. Behind damage, a transaction is undecided if neither its marker nor an index is
+        """How the transactions ended. After damage, a transaction is undecided if neither its marker nor an index is
         left."""
         ...
 
@@ -172,7 +172,7 @@ def is_batched(layout: Layout) -> bool:
 
 
 def is_indexed(layout: Layout) -> bool:
-    """An index of records lies beside each segment of this layout."""
+    """An index of records lies next to each segment of this layout."""
     found = READERS[layout].records_format
     return found is not None and found.indexed
 

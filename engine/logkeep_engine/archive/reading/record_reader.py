@@ -46,7 +46,7 @@ class RecordFormat:
     """How the bytes of an object hold records.
 
     `decode` gives the records in the blocks of an object, in lists of bounded size, and raises CorruptSegment. If the
-    format is `indexed`, an index beside the records leads to each of them: then a block knows the positions of its
+    format is `indexed`, an index next to the records leads to each of them: then a block knows the positions of its
     records, and a segment may be named by an offset before its first record.
     """
 

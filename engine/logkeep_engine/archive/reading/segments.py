@@ -269,7 +269,7 @@ class _Reading:
         return max(self._expected, self._entry.base_offset) if self._margin else self._expected
 
     def _incomplete(self, data: memoryview, at: int, cut: str | None) -> str | None:
-        """The fault of the bytes from `at` on, which are no whole batch; None if more bytes may make it one."""
+        """The fault of the bytes from `at` on, which are not a whole batch; None if more bytes may make it one."""
         left = len(data) - at
         if left >= _SIZE_AND_MAGIC.size:
             claimed = _SIZE_AND_MAGIC.unpack_from(data, at)[0] + LOG_OVERHEAD

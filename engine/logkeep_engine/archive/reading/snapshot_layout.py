@@ -2,7 +2,7 @@
 the header and the footer of a snapshot.
 
 A snapshot has no markers, and no record of a transaction that was aborted. Batches say that they are of a transaction
-only where its marker lies at the end of the snapshot or after it: the log behind has the rest of it.
+only where its marker lies at the end of the snapshot or after it: the log after the snapshot has the rest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class SnapshotLayout(BatchLayout):
     def transactions(
         self, storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
     ) -> SegmentTransactions:
-        """The transactions that are open where the snapshot ends. No object beside a part says so, its batches do. The
+        """The transactions that are open where the snapshot ends. No object next to a part says so, its batches do. The
         offsets that the snapshot lacks hide no marker: it would have ended them."""
         found = transactions_of(storage, topic, entry, on_damage)
         parts = tuple(replace(known, part=replace(known.part, dense=True)) for known in found.parts)

@@ -101,7 +101,7 @@ def is_hole(start: int, end: int, kept: Sequence[Range]) -> bool:
 
 
 def open_behind(begun: Mapping[int, int], facts: SegmentTransactions) -> dict[int, int]:
-    """Return the transactions that are open behind a segment, from those before it: the offset at which each begins,
+    """Return the transactions that are open after a segment, from those before it: the offset at which each begins,
     by producer id."""
     ended = {known.part.producer_id: known.part for known in facts.parts}  # the last part of each decides
     left = {producer: first for producer, first in begun.items() if producer not in ended and not facts.holed}
@@ -120,7 +120,7 @@ class _Begun(NamedTuple):
 
 
 def _surely_open(before: Mapping[int, _Begun], facts: SegmentTransactions, *, apart: bool) -> dict[int, _Begun]:
-    """Return the transactions that are open behind a segment. Where an offset is missing since the run that fetched
+    """Return the transactions that are open after a segment. Where an offset is missing since the run that fetched
     the last batch of one, compaction may have taken its marker, and with it all that the transaction had: then it is
     none of them. `apart`: one is missing before the segment."""
     parts = {known.part.producer_id: known.part for known in facts.parts}

@@ -20,7 +20,7 @@ from logkeep_engine.storage import Storage
 
 def shows(storage: Storage, state: ArchiveState) -> Shows:
     """A function that answers for the topics of this archive. It raises what the storage raises. A damaged topic counts
-    as seen: its user is told of the damage, and no older incarnation is taken instead.
+    as seen: its user sees the damage, and no older incarnation is taken instead.
     """
 
     def ask(topic: TopicEntry) -> bool:

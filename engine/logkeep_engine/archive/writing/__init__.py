@@ -1,1 +1,1 @@
-"""Writing segments into an archive, in each of its formats, and the files that lie beside them."""
+"""Writing segments into an archive, in each of its formats, and the files that lie next to them."""

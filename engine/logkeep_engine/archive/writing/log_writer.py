@@ -160,8 +160,8 @@ class LogSegment(_Making):
         self.transactions = SegmentFollower(base_offset, epoch)
 
     def finish(self, aborted: Sequence[AbortedTxn] | None = None) -> SegmentEntry:
-        """Make the objects visible, indexes first: a `.log` that is there has its indexes beside it. In a pack they are
-        visible once that is committed.
+        """Make the objects visible, indexes first: a `.log` that is there has its indexes next to it. In a pack they
+        are visible once that is committed.
 
         `aborted`: the entries of its transaction index, in the order of their ends, if all transactional batches were
         shown to `transactions`.

@@ -31,7 +31,7 @@ class TaskPacks:
         self._pack: _OpenPack | None = None
 
     def take(self, topic: str, entry: SegmentEntry, log: Buffer, beside: Mapping[str, Buffer]) -> SegmentEntry:
-        """Append a segment: its log, as an object of its own would hold it, and the indexes beside it by suffix.
+        """Append a segment: its log, as an object of its own would hold it, and the indexes next to it by suffix.
         Returns its entry there. No commit may name it before `commit`."""
         with self._lock:
             if self._pack is None:

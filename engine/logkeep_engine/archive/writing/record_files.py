@@ -1,4 +1,4 @@
-"""The files beside the segments of the Records format. The original tool wants to find them in a topic's folder.
+"""The files next to the segments of the Records format. The original tool expects them in a topic's folder.
 
 `index_partition_NNN` lists the segments of a partition, `consumer_offsets_partition_NNN` the positions of consumer
 groups in it. Both repeat what the catalog says, so they can be made again at any time: a kill before leaves old ones,
@@ -91,7 +91,7 @@ def positions_by_partition(groups: Iterable[GroupEntry]) -> dict[Partition, dict
 
 
 def is_made_again(path: str) -> bool:
-    """Tells by its name whether an object is one of these files. No commit names them, and they are no orphans."""
+    """Tells by its name whether an object is one of these files. No commit names them, and they are not orphans."""
     file = parse_name(path.rpartition("/")[2])
     return file is not None and file.kind in (FileKind.PARTITION_INDEX, FileKind.CONSUMER_OFFSETS)
 

@@ -18,9 +18,9 @@ Two cases are left, both of a log that was compacted between two attempts, and `
 
 - An object was there before both writers, and the successor found it to be just what it needs. The old writer, between
   its look into the catalog and its request, was about to replace it with something else.
-- Two attempts of one run, that is of one epoch, are alive: a task that Spark gave up continues beside the one that took
-  its place. The old one may replace what the new one has written and the driver has not committed yet. The receipt that
-  is committed then speaks of other bytes.
+- Two attempts of one run, that is of one epoch, are alive: a task that Spark gave up continues next to the one that
+  took its place. The old one may replace what the new one has written and the driver has not committed yet. The receipt
+  that is committed then speaks of other bytes.
 
 A kill while data is written leaves nothing (S3: an unfinished upload). A kill after the data leaves an object without
 index, a kill after the index leaves both. No commit names them, and the next attempt finds them equal or replaces them.
@@ -58,7 +58,7 @@ from logkeep_engine.log.rows import as_rows
 from logkeep_engine.storage import Storage
 
 BATCH_OVERHEAD = 200
-"""More bytes than a batch with one record has beside the record's key, value and headers."""
+"""More bytes than a batch with one record has in addition to the record's key, value and headers."""
 
 
 class RecordSink:

@@ -111,11 +111,11 @@ class BackupPlan:
     `gaps` were found while planning; the first commit notes them, and the `leaders` on whose logs the chunks lie. Gaps
     may be of topics that the archive alone has: they were deleted.
     `forks` are the offsets from which on logs no longer are those of the archive; a partition with a fork has chunks
-    only if its old end becomes a branch. `uncompared` partitions have archived offsets, but nothing tells under which
-    leaders these were written. `idle` partitions have nothing new. `unavailable` partitions gave no answer; the number
-    ALL_PARTITIONS stands for all partitions of a topic. `gone` topics were deleted. Every selected partition is in one
-    of these. `sight` are the topics of the cluster that were not selected, or that are missing. `begun` is the time at
-    which the run had begun, by the catalog with which the plan was made (see `archiving.check_beginning`).
+    only if its old end becomes a branch. `uncompared` partitions have archived offsets, but it is unknown under
+    which leaders these were written. `idle` partitions have nothing new. `unavailable` partitions gave no answer; the
+    number ALL_PARTITIONS stands for all partitions of a topic. `gone` topics were deleted. Every selected partition is
+    in one of these. `sight` are the topics of the cluster that were not selected, or that are missing. `begun` is the
+    time at which the run had begun, by the catalog with which the plan was made (see `archiving.check_beginning`).
     `generations` are steps of generations that come before the first chunk.
     """
 

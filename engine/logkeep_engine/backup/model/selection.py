@@ -24,7 +24,7 @@ MAX_NAMES_IN_MESSAGE = 10
 AVRO_INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, "_schemas"})
 """The topics that an Avro archive holds besides the chosen ones if `topics.internal` asks for them. One holds the
 positions of groups, the other the schemas to which records refer. Both hold data of all tenants of the cluster, so
-nobody gets them unasked."""
+they come only on request."""
 
 
 def added_topics(spec: KafkaBackupSpec) -> frozenset[str]:

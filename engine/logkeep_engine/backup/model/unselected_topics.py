@@ -1,6 +1,6 @@
 """The topics that planning has seen, or has found missing, and that the plan does not archive. Pure.
 
-They are stored in the run's plan, so that a run that is started again tells the same about the cluster.
+They are stored in the run's plan, so that a run that is started again reports the same about the cluster.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The losses that a format of records causes: a run looks for them before it writes, and tells, refuses or allows them.
 
-Losses that belong to batches come with every such format. The result tells them, and nothing refuses them. Losses of
+Losses that belong to batches come with every such format. The result reports them, and nothing refuses them. Losses of
 records are counted by `pieces.records.LossChecker`, and this module decides about them.
 """
 
@@ -63,7 +63,7 @@ class LossSearch:
         self._slots = slots
 
     def search(self, pieces: Sequence[Piece], chunks: int, run_tasks: RunTasks) -> LossFindings:
-        """The findings in all chunks of the plan, which has so many `chunks`. Only `pieces` of those that were not
+        """The findings in all chunks of the plan, which has this many `chunks`. Only `pieces` of those that were not
         looked through before are read.
         """
         known, left = self._stored(pieces, chunks)

@@ -1,7 +1,7 @@
 """The search for the markers of transactions that are open at the end of a piece.
 
 All that was read lay below the last stable offset, so each of its transactions was decided, and its marker lies
-somewhere behind its records, below the high watermark. A format of records must know the marker before it writes (see
+somewhere after its records, below the high watermark. A format of records must know the marker before it writes (see
 `pieces.records.RecordReader`). In Kafka's format the marker comes by with the next piece, or the next run.
 """
 

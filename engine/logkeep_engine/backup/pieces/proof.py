@@ -35,7 +35,7 @@ class Proof:
 
 class LossBook:
     """The gaps that a run has found, and whether commits note them. With `onDataLoss: Fail` no commit does, so that
-    every run tells of them until somebody has decided.
+    every run reports them until a user has decided.
     """
 
     def __init__(self, control: ControlPlane, *, record: bool) -> None:

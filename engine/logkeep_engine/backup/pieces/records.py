@@ -29,7 +29,7 @@ class RecordReader(PieceWriter):
     """The committed records of a piece, in order, batch by batch.
 
     Only markers tell for certain which records were committed, and they come after the records. A piece that has taken
-    records wrongly by the list of a fetch is read once more. Markers that lie behind the piece are looked up there.
+    records wrongly by the list of a fetch is read once more. Markers that lie after the piece are looked up there.
     """
 
     @property

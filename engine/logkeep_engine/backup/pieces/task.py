@@ -61,12 +61,12 @@ PieceFailure = CorruptBatch | BatchTooLarge | RecordsWithheld | LogDiverged
 class PieceDone:
     """The result of one piece. `receipt` is None if the task accounts for no offset of it.
 
-    `failure` is the error at which the piece stopped, behind the offsets of the receipt: a damaged batch, a batch too
+    `failure` is the error at which the piece stopped, after the offsets of the receipt: a damaged batch, a batch too
     large to be unpacked, or records that the broker does not give. There is no receipt if the log is no longer the
     planned one. `by_name`: bytes were fetched by the topic's name only, so they may be another incarnation's. `losses`
     are those of the format, if the task was only to look for them. `disagreements` are the transactions about which the
     broker's lists contradict the markers; the markers hold. `repeated`: the piece was read more than once, so objects
-    of no segment may lie beside its segments. `dense`: the broker had a record at every offset of the piece.
+    of no segment may lie next to its segments. `dense`: the broker had a record at every offset of the piece.
     """
 
     number: int
@@ -105,7 +105,7 @@ def archive_pieces(
 ) -> tuple[PieceDone, ...]:
     """Archive `pieces` and return the result of each, in their order. With `packing` its packs are not committed yet.
 
-    With `setting.checking` nothing is written, and the results tell what the format would lose. Raises what Kafka
+    With `setting.checking` nothing is written, and the results say what the format would lose. Raises what Kafka
     client and storage raise; no commit names anything of such an attempt.
     """
     return asyncio.run(_archive_pieces(setting, pieces, context, packing))

@@ -18,7 +18,7 @@ from logkeep_engine.log.transactions import Ending, Span, Spans, TransactionFoll
 
 @dataclass(frozen=True, slots=True)
 class ListDisagreement:
-    """The list of a fetch was wrong about a transaction that ends with a marker at offset `marker`. `aborted` tells
+    """The list of a fetch was wrong about a transaction that ends with a marker at offset `marker`. `aborted` is
     what the marker says.
     """
 
@@ -111,7 +111,7 @@ class PieceTransactions:
         return not header.is_control and self._is_aborted(header, notes)
 
     def end_behind(self, producer_id: int, aborted: bool, marker: int) -> None:
-        """Note that the marker of a producer's open transaction lies behind the piece."""
+        """Note that the marker of a producer's open transaction lies after the piece."""
         part = self._follower.open_part(producer_id)
         if part is not None:
             self._compare(part, marker, aborted)

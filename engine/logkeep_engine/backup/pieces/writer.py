@@ -107,7 +107,7 @@ class PieceWriter(ABC):
 
     @property
     def undecided(self) -> frozenset[int]:
-        """The producers whose markers lie behind the piece, and must be known before this writer can finish."""
+        """The producers whose markers lie after the piece, and must be known before this writer can finish."""
         return frozenset()
 
     @property

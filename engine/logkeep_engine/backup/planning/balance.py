@@ -23,7 +23,7 @@ from logkeep_engine.log.batch import parse_header
 
 log = logging.getLogger(__name__)
 
-# A run is divided into at least so many shares of equal size for each slot, if it is large enough for that.
+# A run is divided into at least this many shares of equal size for each slot, if it is large enough for that.
 SHARES_PER_SLOT = 2
 HEAVY = 1.5  # shares; less is not worth looking at: the tasks of a run are never quite equal
 MIN_CHUNK_BYTES = 32 << 20  # smaller objects cost more requests than the evenness wins

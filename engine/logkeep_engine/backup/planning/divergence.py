@@ -2,7 +2,7 @@
 
 An unclean leader election, or a disk that was lost, cuts a log off below the archived end. Once it has grown again its
 end offset says nothing: only leader epochs do (see `archive.catalog.lineage`). Batches of message formats 0 and 1 have
-none, and some old brokers tell none. Then the logs cannot be compared, and a warning says so.
+none, and some old brokers report none. Then the logs cannot be compared, and a warning says so.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Standings:
 
     @property
     def unanswered(self) -> dict[TopicPartition, str]:
-        """The partitions about which nobody has told how they stand, with the reason. Nothing of them may be
+        """The partitions whose state no broker has reported, with the reason. Nothing of them may be
         archived.
         """
         return {**self.silent, **self.unknown}
@@ -65,7 +65,7 @@ class Standings:
 
 
 def standings_of(state: ArchiveState, partitions: Mapping[TopicPartition, Partition], ask: Ask) -> Standings:
-    """Compare the logs of `partitions` with the archive. The values of `partitions` have topic ids in the place of
+    """Compare the logs of `partitions` with the archive. The values of `partitions` have topic ids in place of
     names. Raises what `ask` raises.
     """
     return compare_logs({where: state.lineage(*key) for where, key in partitions.items()}, ask)
@@ -73,7 +73,7 @@ def standings_of(state: ArchiveState, partitions: Mapping[TopicPartition, Partit
 
 @dataclass(frozen=True, slots=True)
 class ComparedAgain:
-    """The logs of a stored plan that were cut off since, and the partitions whose logs nobody could compare, with the
+    """The logs of a stored plan that were cut off since, and the partitions whose logs could not be compared, with the
     reason. Nothing of either is archived.
     """
 
@@ -89,7 +89,7 @@ def compare_again(control: ControlPlane, plan: BackupPlan, state: ArchiveState) 
     """Find out which logs were cut off since the plan was stored.
 
     The question goes by the topic's name, so it is not asked of a topic that has gone since. If that is proved, its
-    chunks are tried: they are fetched by its id, and what is lost of them is told.
+    chunks are tried: they are fetched by its id, and what is lost of them is reported.
     """
     names, without_leader = plan.topic_names, set(plan.unavailable)
     keys = {(chunk.topic_id, chunk.partition) for chunk in plan.chunks}
@@ -209,7 +209,7 @@ def branch_warning(fork: Fork, names: Mapping[str, str]) -> str:
 
 
 def no_answer(where: tuple[str, int], why: str) -> BrokerUnavailable:
-    """The error of a partition if nobody tells whether its log still begins with what is archived."""
+    """The error of a partition if it is unknown whether its log still begins with what is archived."""
     return BrokerUnavailable(
         f"Topic {where[0]!r} partition {where[1]} was not archived: {why}.",
         hint="Everything else was archived. Bring its brokers back and run again.",

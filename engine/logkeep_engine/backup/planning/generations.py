@@ -2,10 +2,10 @@
 
 When a partition's generation is due, a run plans to read its log again, from the log start to where the archive
 continues (see `archive.catalog.generations`). The chunks of that are in the same plan as those of the log's end, and
-are archived beside them. If the run does not come to their end, a later run reads what is left. Whatever happens, each
+are archived next to them. If the run does not come to their end, a later run reads what is left. Whatever happens, each
 run archives the end of the log into the active generation, which the passive one will share.
 
-A generation is due by its cycle, or since a reconciliation has found stale keys and was told to heal them. Then it is
+A generation is due by its cycle, or since a reconciliation has found stale keys and was asked to heal them. Then it is
 due in archives of all kinds, with a cycle or without.
 """
 
@@ -73,7 +73,7 @@ class GenerationPolicy:
             begin = GenerationChange(*key, number, GenerationStep.BEGIN, log_start, log_start)
             return [*changes, begin] if known.last == 0 else changes
         end = accounted[0][1]
-        # What lies behind a hole would not be read again. This run fills it.
+        # What lies after a hole would not be read again. This run fills it.
         due = len(accounted) == 1 if known.due else self._is_due(state, known.began)
         if log_start < end and due:
             changes.append(GenerationChange(*key, number, GenerationStep.BEGIN, log_start, end))

@@ -109,7 +109,7 @@ def _has(item: GroupEntry | GroupPosition, offset: int) -> str:
 
 
 def _told(items: Sequence[str], what: str) -> list[str]:
-    """A note about so many positions, with the first of them; none if there are none."""
+    """A note about this many positions, with the first of them; none if there are none."""
     if not items:
         return []
     more = f"; and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""

@@ -1,6 +1,6 @@
 """Holds the stored plan of a backup to its spec and to the brokers: the plan is a claim.
 
-Whoever may write to the bucket could have put a plan there before the run began, or altered it between two of its
+A writer of the bucket could have put a plan there before the run began, or altered it between two of its
 attempts. Such a plan could have topics archived that the spec does not choose, or call records lost that are there. Who
 has put it there cannot be seen, but a run that has no earlier attempt has stored none.
 """
@@ -22,9 +22,9 @@ _HINT = (
 
 
 def plan_in(data: bytes, name: str, run_id: str, state: ArchiveState) -> BackupPlan:
-    """The plan in the object `name`, which an earlier attempt of the run has stored. Raises StateAltered for what is no
-    plan of the run, or if there was no earlier attempt, ArchiveDamaged if the catalog has lost the run's beginning, and
-    ArchiveMismatch."""
+    """The plan in the object `name`, which an earlier attempt of the run has stored. Raises StateAltered for what is
+    not a plan of the run, or if there was no earlier attempt, ArchiveDamaged if the catalog has lost the run's
+    beginning, and ArchiveMismatch."""
     first = state.runs[run_id].attempts == 1
     before = _altered(name, f"it was there before run {run_id} had stored a plan")
     try:

@@ -43,7 +43,7 @@ class BrokerAnswers:
     unavailable, and so is one that the archive knows and the topic does not have. A topic without `configs` keeps those
     that the archive knows. `sizes` are bytes on the leader's disk, 0 or missing if not known. `standings` tell where
     logs part from the archive. A log about which nothing is known parts from it if it ends below the archived end.
-    `silent` are partitions whose leader did not tell how its log stands.
+    `silent` are partitions whose leader did not report how its log stands.
     """
 
     configs: Mapping[str, Mapping[str, str]]

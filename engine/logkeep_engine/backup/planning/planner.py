@@ -1,7 +1,7 @@
 """Asks the cluster what there is to archive, stores the plan, and asks again for partitions that gave no answer.
 
 A run's plan is stored before its first task and never changes. Every attempt asks again for the partitions that were
-unavailable. Those that answer get a plan of their own, stored beside the first one (`plan-2.json` and so on) in the
+unavailable. Those that answer get their own plan, stored next to the first one (`plan-2.json` and so on) in the
 same way. So the bounds of chunks stay as they were whenever a driver dies.
 """
 
@@ -57,7 +57,7 @@ _DELETED = (Fate.GONE, Fate.RECREATED)
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """A plan up to the ends that logs have now, and the partitions whose leaders have told them."""
+    """A plan up to the ends that logs have now, and the partitions whose leaders have reported them."""
 
     plan: BackupPlan
     answered: frozenset[Partition]
@@ -94,7 +94,7 @@ class BackupPlanner:
     def ask_again(self, plan: BackupPlan, state: ArchiveState) -> BackupPlan | None:
         """The plan, with the partitions that were unavailable and answer now; None if there are none.
 
-        Raises BrokerRefused, and ArchiveMismatch for a topic that the archive's format cannot hold beside an older one
+        Raises BrokerRefused, and ArchiveMismatch for a topic that the archive's format cannot hold next to an older one
         of its name.
         """
         try:
@@ -105,7 +105,7 @@ class BackupPlanner:
         except BrokerRefused as error:
             hint = "If a topic was deleted, and its ACLs with it, exclude it with spec.topics.exclude."
             raise BrokerRefused(error.message, hint=f"{error.hint} {hint}" if error.hint else hint) from error
-        # A plan must never be extended with itself: what it knows as gone already is no news.
+        # A plan must never be extended with itself: it would learn nothing about what it knows as gone.
         if more is plan or (set(more.unavailable) == set(plan.unavailable) and not more.gone):
             return None
         return plan.extended(self._store(more, state))
@@ -190,7 +190,7 @@ class BackupPlanner:
                 plan = self._plan(wanted, topics, state, beginnings, generations=self._policy())
                 changed = self._deleted_meanwhile(topics, plan)
             if not changed:
-                # Nobody knows all partitions of a topic that is not listed.
+                # The partitions of a topic that is not listed are not all known.
                 whole = {*silent, *(topic.name for topic in unlisted)}
                 there = {topic.topic_id for topic in wanted}
                 return replace(
@@ -294,12 +294,12 @@ class BackupPlanner:
         return [gap for gap in gaps if fates[gap.topic_id] in _DELETED]
 
     def _fates(self, topics: Iterable[TopicInfo | TopicEntry]) -> Iterator[tuple[str, Fate]]:
-        """The fates of these topic ids, as all brokers tell them."""
+        """The fates of these topic ids, as all brokers report them."""
         for topic in topics:
             yield topic.topic_id, self._control.standings({topic.name: topic.topic_id})[topic.name].fate
 
     def _deleted_meanwhile(self, topics: Sequence[TopicInfo], plan: BackupPlan) -> str:
-        """The name of a topic that was deleted or created again meanwhile; empty if there is none.
+        """The name of a topic that was deleted or created again in the meantime; empty if there is none.
 
         If a log of the plan parts from the archive, all brokers must agree on the topic's id: the log of another topic
         of this name would part as well.
@@ -325,8 +325,8 @@ class BackupPlanner:
     # ---- what was unavailable
 
     def _add(self, plan: BackupPlan, state: ArchiveState) -> BackupPlan:
-        """A plan of the partitions that are unavailable in `plan` and answer now; `plan` itself if that cannot be
-        told.
+        """A plan of the partitions that are unavailable in `plan` and answer now; `plan` itself if that is
+        unknown.
         """
         before = {topic.topic_id for topic in plan.gone}
         ids = {topic.name: topic.topic_id for topic in plan.topics if topic.topic_id not in before}
@@ -473,7 +473,7 @@ class BackupPlanner:
         return bounds, standings
 
     def _configs(self, topics: Sequence[TopicInfo]) -> dict[str, dict[str, str]]:
-        """The configurations of the topics, as far as brokers tell them.
+        """The configurations of the topics, as far as brokers report them.
 
         A broker that has not heard of a topic says that there is none. Without a configuration it is unknown what
         retention may remove, so such a topic is unavailable.
@@ -493,7 +493,7 @@ class BackupPlanner:
         return found
 
     def _sizes(self, topics: Sequence[TopicInfo]) -> dict[TopicPartition, int]:
-        """The bytes of the partitions. Empty if the broker does not tell them: chunks are less even then."""
+        """The bytes of the partitions. Empty if the broker does not report them: chunks are less even then."""
         try:
             return self._control.partition_bytes(topics)
         except BrokerRefused as error:

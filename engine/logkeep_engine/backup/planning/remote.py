@@ -1,6 +1,6 @@
 """Cuts the offsets that lie in a remote store (KIP-405, tiered storage) into chunks.
 
-A broker tells how many bytes of a partition are on its own disk, and tells nothing about those in the remote store. A
+A broker reports how many bytes of a partition are on its own disk, and nothing about those in the remote store. A
 partition that is all remote has size 0, and would be one chunk of whatever size. So batches are looked at here and
 there to see how many bytes an offset has. A remote read takes long however small it is, and brings no more than one
 segment holds. So chunks of the remote range are small, and a task reads one partition in several streams at once.

@@ -1,6 +1,6 @@
 """The comparison of one partition: what it reads, in which order, and when it has seen enough.
 
-The cleaner of the cluster keeps working meanwhile. It takes a record away only if a later one of the same key is
+The cleaner of the cluster keeps working in the meantime. It takes a record away only if a later one of the same key is
 committed, or if it is a tombstone. So a key of which the log holds nothing from an archived offset on was deleted, if
 all of the log was read at one moment. It is not: between two fetches a record may be replaced by one after the end of
 the read, and be gone before the read comes by. So the log is read on, up to its new end, as long as keys are in doubt,

@@ -17,7 +17,7 @@ from logkeep_engine.log.key_comparison import KeyCounts
 
 FORMAT = 1
 MOST_OFFSETS = 20
-"""So many offsets of each kind the report names for a partition."""
+"""This many offsets of each kind the report names for a partition."""
 
 _WORST_FIRST = (KeyVerdict.KEYS_MISSING, KeyVerdict.NOT_COMPARED, KeyVerdict.STALE_KEYS)
 

@@ -56,9 +56,9 @@ Heal = Callable[[ReconcileReport], ReconcileReport]
 @dataclass(frozen=True)
 class Reconciliation:
     """One reconciliation: the run, the archive's state at the end of a backup, the cluster, and how tasks are run.
-    `log` is the state as it lies in the archive, `state` the same with snapshots in the place of older segments.
+    `log` is the state as it lies in the archive, `state` the same with snapshots in place of older segments.
     `only`: these topics alone. Of each partition at most `most` offsets are found. `heal` makes new generations due of
-    the partitions with stale keys, and returns the report that tells it."""
+    the partitions with stale keys, and returns the report that says so."""
 
     run_id: str
     spec: KafkaBackupSpec
@@ -75,7 +75,7 @@ class Reconciliation:
     heal: Heal | None = None
 
     def perform(self) -> ReconcileReport:
-        """Compare all compacted topics of the backup, heal them if that is wanted, and keep the report. Raises
+        """Compare all compacted topics of the backup, heal them on request, and keep the report. Raises
         SpecError for a topic of `only` that is not compared, and what the cluster, the storage, tasks and `heal`
         raise."""
         report = self._compared()

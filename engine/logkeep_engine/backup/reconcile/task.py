@@ -53,7 +53,7 @@ class KeyVerdict(StrEnum):
 class ReconcileTask:
     """A partition to compare; pickles without secrets. `kept` are the ranges of offsets that the segments stand for,
     and `accounted` those for which the archive accounts, without what its retention has removed. `end` is where the
-    archive ends. At most `most` offsets of each kind are told."""
+    archive ends. At most `most` offsets of each kind are reported."""
 
     number: int
     connection: KafkaConnection
@@ -104,7 +104,7 @@ class ReconciledPartition:
 
 def reconcile_partitions(tasks: tuple[ReconcileTask, ...], context: TaskContext) -> tuple[ReconciledPartition, ...]:
     """Compare some partitions of one cluster, one after the other. What happens to one is in its findings; raises what
-    the clients and the storage raise beside that."""
+    the clients and the storage raise in addition to that."""
     return asyncio.run(_reconcile_all(tasks, context))
 
 

@@ -2,7 +2,7 @@
 
 Warnings and the run's result tell all of them. If `spec.onUnmatched` does not allow something to be missing, the run
 fails when everything else is archived. For the catalog that is a success, since it holds all that the cluster has.
-Without `onUnmatched`, a pattern without wildcards must choose a topic: it is the name of one that somebody counts on.
+Without `onUnmatched`, a pattern without wildcards must choose a topic: it is the name of one that a user counts on.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from logkeep_engine.kafka.topics import TopicInfo
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """A KafkaBackup of the cluster. `cluster_id` is that of its archive, "" if no run has told it. `succeeded` is None
-    if that is not known.
+    """A KafkaBackup of the cluster. `cluster_id` is that of its archive, "" if no run has reported it. `succeeded` is
+    None if that is not known.
     """
 
     name: str
@@ -59,7 +59,7 @@ def resource_name(document: Mapping[str, Any]) -> str:
 
 
 def is_of(backup: Backup, cluster_id: str, servers: Iterable[str]) -> bool:
-    """Whether it backs up this cluster: by its archive's cluster id, or by an address if no run has told one."""
+    """Whether it backs up this cluster: by its archive's cluster id, or by an address if no run has reported one."""
     if backup.cluster_id:
         return backup.cluster_id == cluster_id
     return not set(backup.spec.cluster.servers).isdisjoint(servers)

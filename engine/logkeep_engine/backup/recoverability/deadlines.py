@@ -2,7 +2,7 @@
 
 A partition's deadline is the time of its oldest record that is not archived, plus the time for which the cluster keeps
 a record. That is the shortest of three: `retention.ms`; the time in which the log grows by `retention.bytes`; and the
-age of a record that the archive has and the log has no more. The last one shows what no configuration tells, such as an
+age of a record that the archive has and the log has no more. The last one shows what no configuration shows, such as an
 application that deletes records as soon as it has read them.
 """
 

@@ -55,8 +55,8 @@ class EndedBackup:
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """The records of a topic that lie behind an open transaction: no backup gets them before that has ended. `oldest`
-    is the time in ms since the epoch of the first of them, None if nobody knows it."""
+    """The records of a topic that lie after an open transaction: no backup gets them before it has ended. `oldest`
+    is the time in ms since the epoch of the first of them, None if unknown."""
 
     offsets: int
     oldest: int | None
@@ -157,10 +157,10 @@ class _Logs:
 
     def oldest(self, now: int) -> dict[TopicPartition, int]:
         """The time in ms since the epoch that no record of a partition is older than which is not archived. Partitions
-        of which nobody knows it are absent.
+        where this is unknown are absent.
 
         If the run has archived the whole partition, such a record was appended after the run began. Otherwise the
-        leader tells the time of the first record behind the archived ones.
+        leader reports the time of the first record after the archived ones.
         """
         found = {}
         for where, told in self.times.items():

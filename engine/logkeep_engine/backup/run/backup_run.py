@@ -100,10 +100,10 @@ def run_backup(
     expect: Expect | None = None,
 ) -> RunResult:
     """Archive what is new in the topics of `spec`, and say how it went. `runner_factory` is called only if there is
-    something to do, and before that `expect` is told how much. `timing` is how runs watch each other.
+    something to do, and before that `expect` gets the amount. `timing` is how runs watch each other.
 
     Never raises for what happens in a run: every error becomes a result with its exit code, and is noted in the archive
-    if the run had begun there. The same `request.run_id` again goes on with the same plan. A dry run writes nothing.
+    if the run had begun there. The same `request.run_id` again continues with the same plan. A dry run writes nothing.
     The caller hands the result to the reporter.
     """
     if spec.dry_run:
@@ -311,8 +311,8 @@ class BackupRun(ArchivingRun):
         return [piece for piece in wanted if self._activating.wants(piece)]
 
     def _announce(self, plan: BackupPlan, pieces: Sequence[Piece]) -> None:
-        """Tell the reporter what the run will do. Chunks of an earlier attempt count as done, so progress goes on where
-        it was.
+        """Tell the reporter what the run will do. Chunks of an earlier attempt count as done, so progress continues
+        where it was.
         """
         open_from: dict[int, int] = {}
         for piece in pieces:
@@ -412,7 +412,7 @@ class BackupRun(ArchivingRun):
         return RunLimits(limits.bytes_per_second_int, limits.readers_per_broker)
 
     def _fail(self, failure: LogkeepError) -> None:
-        """Note a failure. The run goes on with all the rest, and fails in the end."""
+        """Note a failure. The run continues with all the rest, and fails in the end."""
         log.error("%s", failure)
         self._failures.append(failure)
 

@@ -1,5 +1,5 @@
-"""Archives what a cluster knows beside topics and positions: ACLs, client quotas, names of SCRAM users, configurations
-of groups and client metrics, what brokers give topics and groups by default, and finalized features.
+"""Archives what a cluster knows in addition to topics and positions: ACLs, client quotas, names of SCRAM users,
+configurations of groups and client metrics, what brokers give topics and groups by default, and finalized features.
 
 It is read while the run is planned, once for all its attempts, so it belongs to the same moment as the ends of the logs
 and the positions of groups. What the user may not read is named, and no run fails for it.

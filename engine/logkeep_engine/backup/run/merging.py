@@ -1,4 +1,4 @@
-"""Merges small segments after a backup: `archive.maintenance.merging` tells which, and executors do it.
+"""Merges small segments after a backup: `archive.maintenance.merging` says which, and executors do it.
 
 The run has succeeded by then, and nothing of that makes it fail. A kill leaves packs that no commit names, as one of a
 backup's task does.

@@ -1,6 +1,6 @@
 """Makes digests of the records that a run has archived, if the resource asks for it, after the run's end.
 
-A verification makes the digests that it lacks, so a run is no failure for them.
+A verification makes the digests that it lacks, so a run does not fail without them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from logkeep_engine.storage import Storage
 from logkeep_engine.tasks import TaskContext, in_groups
 
 _TASK_BYTES = 256 << 20
-_SEGMENTS_AT_ONCE = 4096  # the driver holds the digests of so many, whatever the archive has
+_SEGMENTS_AT_ONCE = 4096  # the driver holds the digests of this many, whatever the archive has
 
 MakeDigests = Callable[[DigestWork, TaskContext], tuple[SegmentDigests, ...]]
 RunTasks = Callable[[Sequence[DigestWork], MakeDigests, OnDigests], None]

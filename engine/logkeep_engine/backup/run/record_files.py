@@ -1,4 +1,4 @@
-"""Writes the files beside the segments of the Records format, at the end of a run."""
+"""Writes the files next to the segments of the Records format, at the end of a run."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from logkeep_engine.backup.model.plan import BackupPlan
 def write_record_files(
     writer: Writer, plan: BackupPlan, groups: Sequence[GroupEntry], before: Mapping[str, TopicEntry]
 ) -> None:
-    """Bring the files beside the segments up to date (see `archive.writing.record_files`), at the end of a run of the
+    """Bring the files next to the segments up to date (see `archive.writing.record_files`), at the end of a run of the
     Records format: those of partitions that the run has read, that are new, or where a group stands elsewhere now, and
-    all of them if the run before did not come to its end. `groups` are the positions after the run, `before` the topics
+    all of them if the run before did not finish. `groups` are the positions after the run, `before` the topics
     that were known when it began.
 
     Partitions without records have an index only. Raises ArchiveFenced if another run has taken over.

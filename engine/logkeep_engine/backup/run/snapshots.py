@@ -3,16 +3,16 @@
     writer.end(RunOutcome.SUCCEEDED, groups=groups)
     told = make_snapshots(writer, spec, reporter, runner_factory, expect)
 
-The catalog says which partitions are due, before a byte is read: the dirty section has so many bytes, and they are so
+The catalog says which partitions are due, before a byte is read: the dirty section has this many bytes, and they are so
 large a share of what the snapshot would be made of (KIP-630's words). Each snapshot becomes visible with a commit
 after the end of the run, so a point of the archive lies at its end. Nothing depends on a snapshot: the log is whole
-without, and so a failure is told and fails no run. The next run makes what this one has not.
+without, and so a failure is reported and fails no run. The next run makes what this one has not.
 
 A partition is a task. One for which all other tasks would wait, or with more keys or records than a task can do with,
 is spread over tasks (`compaction.spreading`).
 
-A kill before a commit leaves objects under names that nobody else uses, and `verify` lists them as orphans. The next
-start of the run, or the next run, makes the snapshot anew.
+A kill before a commit leaves objects under names that are used only once, and `verify` lists them as orphans. The next
+start of the run, or the next run, makes the snapshot again.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ class _Making:
         self._committed = time.monotonic()
 
     def _tidy(self) -> None:
-        """Delete what the tasks of large partitions have told each other. What is left then does no harm."""
+        """Delete what the tasks of large partitions have exchanged. What is left then does no harm."""
         if not self._spreading.objects:
             return
         try:

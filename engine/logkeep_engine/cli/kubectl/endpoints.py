@@ -1,6 +1,6 @@
 """The endpoints that the plugin sends credentials to.
 
-Whoever may write a resource names its endpoint, and the plugin runs with the rights of another, often those of an
+A user who may write a resource names its endpoint, and the plugin runs with the rights of another, often those of an
 administrator. So the caller's own cloud identity goes to Amazon's own endpoints, and to one that the caller names
 (--endpoint). The keys of a Secret go also to endpoints that the installation allows, by a ConfigMap in the operator's
 namespace, where no tenant may write, or that the caller allows (--allow-endpoint).
@@ -47,7 +47,7 @@ class Endpoints:
     operator_namespace: OperatorNamespace = names.OPERATOR_NAMESPACE
 
     def check(self, cluster: Kubernetes, spec: StorageSpec) -> None:
-        """Refuse a storage of a resource that would have credentials sent where nobody but the resource says. Raises
+        """Refuse a storage of a resource that would have credentials sent where only the resource says. Raises
         EndpointNotAllowed, and SpecError for an option. No Secret is read for it."""
         for entry in self.allow_endpoint or ():
             try:

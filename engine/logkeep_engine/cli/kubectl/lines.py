@@ -117,7 +117,7 @@ def ready(body: Body) -> str:
 
 
 def alarms(body: Body) -> list[str]:
-    """The names of conditions beside the state that say that something is wrong."""
+    """The names of conditions in addition to the state that say that something is wrong."""
     wrong = {
         "DataLoss": "True",
         "Coverage": "False",
@@ -159,7 +159,7 @@ def detail(body: Body, now: datetime) -> list[Row]:
 
 
 def _conditions(body: Body) -> list[Row]:
-    """The condition that says the state, those beside it, and the pages about what is not as it should be."""
+    """The condition that says the state, those next to it, and the pages about what is not as it should be."""
     state = next((c for c in (condition(body, kind) for kind in _STATES) if c.get("status") == "True"), None)
     state = state or condition(body, "Ready")
     rows = [("state", f"{state.get('reason')}: {state.get('message')}")] if state else []
@@ -286,7 +286,7 @@ def dry_run_topics(body: Body) -> list[tuple[str, ...]]:
 
 
 def _verification(status: Body) -> list[Row]:
-    """The findings of a verification, and where all of it is told."""
+    """The findings of a verification, and where all of it is listed."""
     found = part(status, "verification")
     if not isinstance(found, Mapping):
         return []
@@ -298,7 +298,7 @@ def _verification(status: Body) -> list[Row]:
 
 
 def _cluster_state(status: Body) -> list[Row]:
-    """The ACLs and quotas that a restore of everything has brought back, and the users whom somebody must create."""
+    """The ACLs and quotas that a restore of everything has brought back, and the users that must be created by hand."""
     found = part(status, "clusterState")
     if not isinstance(found, Mapping):
         return []

@@ -59,8 +59,8 @@ def run(
 
 
 def _check_backup(cluster: Kubernetes, name: str) -> None:
-    """Raises NoSuchResource for a name that is wrong, and BackupInvalid. Who may not read backups learns it from the
-    status."""
+    """Raises NoSuchResource for a name that is wrong, and BackupInvalid. A user who may not read backups learns it from
+    the status."""
     try:
         backup = cluster.get(BACKUP, name)
     except RightMissing:

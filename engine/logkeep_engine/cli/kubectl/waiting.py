@@ -17,10 +17,10 @@ from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.errors import LogkeepError
 
 POLL_SECONDS = 1.0
-# It may be created later. Whoever waits at a terminal has rather mistyped its name.
+# It may be created later. A user who waits at a terminal has more likely mistyped its name.
 _MISTYPED = "BackupNotFound"
 _DRY_RUN_DONE, _DRY_RUN_REFUSED = "DryRunDone", "DryRunRefused"
-# What the operator says of a resource before a run: until somebody changes it there will be none.
+# What the operator says of a resource before a run: until it is changed there will be none.
 _NEVER_STARTED = frozenset({"InvalidSpec", "NotAllowed", "BackupInvalid"})
 
 
@@ -94,7 +94,7 @@ def follow(
     hint: str,
 ) -> None:
     """Look until the run has ended, say each new line about it, and end with its exit code. Raises StillGoesOn after
-    `timeout` seconds, and what `look` raises. `hint` says how to look after the run when nobody waits any more."""
+    `timeout` seconds, and what `look` raises. `hint` says how to follow the run when the command no longer waits."""
     body, end = _wait(look, line, timeout, hint)
     if output is Output.JSON:
         print_json(clean(body))

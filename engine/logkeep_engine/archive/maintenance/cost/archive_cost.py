@@ -113,7 +113,7 @@ class RetentionFacts(AsJson):
 
 @dataclass(frozen=True, slots=True)
 class Projection(AsJson):
-    """The bytes in so many days at the present growth, and the price of their storage in a month then: without a
+    """The bytes in this many days at the present growth, and the price of their storage in a month then: without a
     retention, and with the limits."""
 
     days: int

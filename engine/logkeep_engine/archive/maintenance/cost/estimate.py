@@ -60,7 +60,7 @@ PROJECTED_DAYS = (30, 365)
 
 @dataclass(frozen=True)
 class CostQuestion:
-    """The `prices` and the limits of a retention that somebody has given, or None."""
+    """The `prices` and the limits of a retention that were given, or None."""
 
     prices: Prices | None = None
     limits: RetentionLimits | None = None
@@ -263,7 +263,8 @@ class _Estimate:
         )
 
     def _run(self) -> RequestCount:
-        """The requests of a backup beside those for segments, with as many commits as runs have made on average."""
+        """The requests of a backup in addition to those for segments, with as many commits as runs have made on
+        average."""
         attempts = sum(run.attempts for run in self._state.runs.values())
         return of_a_run(self._beside.read(), round((self._state.commit + 1) / max(1, attempts)))
 
@@ -334,7 +335,7 @@ class _Estimate:
             )
 
     def _retained(self, days: int, base: int, topics: Sequence[TopicCost]) -> int | None:
-        """The bytes in some days if the limits are those of every run until then. None if nobody has given limits, or
+        """The bytes in some days if the limits are those of every run until then. None without limits, or if
         the growth of a topic is not known."""
         limits = self._limits
         if limits is None or any(topic.bytes_per_day is None for topic in topics):

@@ -30,7 +30,7 @@ from logkeep_engine.page import (
 )
 
 MAX_ROWS = 500
-"""So many topics are shown, the largest first."""
+"""This many topics are shown, the largest first."""
 
 _ROOM = RIGHT - LEFT
 _BARS = 120  # of the plot of what runs have archived, at most

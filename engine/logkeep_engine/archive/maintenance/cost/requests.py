@@ -42,7 +42,7 @@ class RequestCount(AsJson):
         )
 
     def times(self, factor: float) -> RequestCount:
-        """So many times the requests, rounded."""
+        """This many times the requests, rounded."""
         counts = (self.put, self.get, self.list, self.delete, self.read)
         return RequestCount(*(round(factor * count) for count in counts))
 
@@ -108,7 +108,7 @@ def _crossed(place: FilePlace, block: int) -> int:
 def to_make_snapshot(entry: SegmentEntry) -> RequestCount:
     """The requests that read a segment, or a part of an older snapshot, for a new snapshot. A segment is read for the
     keys, and again for what stays. Where the keys do not fit into memory there are more passes, which no catalog
-    tells."""
+    shows."""
     passes = 1 if entry.layout is Layout.SNAPSHOT else 2
     return RequestCount(get=passes * _log_gets(entry), read=passes * entry.files.sizes(entry)[entry.log_suffix])
 
@@ -128,9 +128,9 @@ def _log_gets(entry: SegmentEntry) -> int:
 
 @dataclass(frozen=True, slots=True)
 class CatalogObjects:
-    """The objects that runs read beside segments. `unfolded` are the commits after the newest checkpoint, `beats` the
-    heartbeats of runs, `states` the archived states of the cluster, `runs` all objects of runs. Old commits are in
-    `bundles`."""
+    """The objects that runs read in addition to segments. `unfolded` are the commits after the newest checkpoint,
+    `beats` the heartbeats of runs, `states` the archived states of the cluster, `runs` all objects of runs. Old commits
+    are in `bundles`."""
 
     commits: int
     unfolded: int
@@ -156,29 +156,29 @@ class CatalogObjects:
 
 
 def of_a_run(catalog: CatalogObjects, commits: int) -> RequestCount:
-    """The requests of a backup beside those for segments, with so many commits: archive.json (to find out whether the
-    store creates conditionally), the plan, the cluster's state, two heartbeats. After each commit the run looks for a
-    bundle."""
+    """The requests of a backup in addition to those for segments, with this many commits: archive.json (to find out
+    whether the store creates conditionally), the plan, the cluster's state, two heartbeats. After each commit the run
+    looks for a bundle."""
     own = RequestCount(put=5 + commits, get=4 + commits, list=1)
     return catalog.to_load + catalog._to_find_lost + own
 
 
 def of_a_verification(catalog: CatalogObjects, objects: int) -> RequestCount:
-    """The requests of `verify` beside those for segments. It lists all `objects` of topics."""
+    """The requests of `verify` in addition to those for segments. It lists all `objects` of topics."""
     listed = 1 + 2 * lists(catalog.objects) + lists(catalog.runs) + lists(objects)
     read = 1 + catalog.objects + catalog.states + catalog.beats
     return RequestCount(get=read, list=listed, read=catalog.bytes)
 
 
 def of_a_restore(catalog: CatalogObjects, partitions: int, listed: int) -> RequestCount:
-    """The requests of a restore beside those for segments, with its state in the archive: a map of offsets for each
-    partition, and eight files of the run. `listed` requests list the objects of its topics."""
+    """The requests of a restore in addition to those for segments, with its state in the archive: a map of offsets for
+    each partition, and eight files of the run. `listed` requests list the objects of its topics."""
     own = RequestCount(put=8 + partitions, get=4, list=3 + listed)
     return catalog.to_load + catalog._to_find_lost + own
 
 
 def to_write_record_files(partitions: int) -> RequestCount:
-    """The requests of a backup of format Records for the two files beside the segments of each partition. Before it
+    """The requests of a backup of format Records for the two files next to the segments of each partition. Before it
     writes either kind it looks once whether it is still the newest run."""
     return RequestCount(put=2 * partitions, get=2 * partitions + 4, list=2) if partitions else NO_REQUESTS
 
