@@ -2,10 +2,10 @@
 
     report = make_due(writer, report, compared)
 
-Nothing but the log itself can bring back a tombstone that nobody has, so all of the log is read again (see
+Only the log itself can bring back a tombstone that the archive lacks, so all of the log is read again (see
 `backup.planning.generations`). One commit says of which partitions, and the archive keeps it until their generations
-are active, however often a backup dies meanwhile. A kill before that commit leaves nothing: the next reconciliation
-finds the keys again.
+are active, however often a backup dies in the meantime. A kill before that commit leaves nothing: the next
+reconciliation finds the keys again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def to_heal(partitions: Iterable[ReconciledPartition]) -> list[ReconciledPartiti
 
 
 def make_due(writer: Writer, report: ReconcileReport, compared: ArchiveState) -> ReconcileReport:
-    """Make new generations due of the partitions with stale keys, in one commit; returns the report that tells it.
+    """Make new generations due of the partitions with stale keys, in one commit; returns the report that says so.
     `compared`: the state in which they were found. Raises what the writer does."""
     told, changes = {}, []
     for item in to_heal(report.partitions):
