@@ -4,9 +4,9 @@ status, and `asked` a KafkaBackupRun. The contract has the typed specs."""
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec, parse_restore
 from logkeep_engine.contract.spec import API_VERSION, GROUP, VERSION, KafkaBackupSpec, parse_backup
-from logkeep_operator.api.archive_status import ArchiveStatus
 from logkeep_operator.api.resource import KINDS, Key, Resource
 from logkeep_operator.api.status import (
+    ArchiveStatus,
     Condition,
     DrillStatus,
     HistoryEntry,

@@ -22,8 +22,7 @@ from logkeep_engine.contract.facts.progress import PartitionProgress, TopicProgr
 from logkeep_engine.contract.facts.values import time_of, timestamp
 from logkeep_engine.contract.model import replace
 from logkeep_operator.api import HistoryEntry, Resource, Status
-from logkeep_operator.api.archive_status import ArchiveStatus
-from logkeep_operator.api.status import MAX_HISTORY
+from logkeep_operator.api.status import MAX_HISTORY, ArchiveStatus
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.reconcile import is_at_rest, wake_after_rest
 from logkeep_operator.reconcile.risk import risk_changes_after, risk_condition
