@@ -67,7 +67,7 @@ def page_size(kind: str) -> str:
 
 
 def page_bytes(limit: int) -> int:
-    """How many bytes a page of so many objects may have. A single object may have as many as one can have: one that
+    """How many bytes a page of this many objects may have. A single object may have as many as one can have: one that
     could not be read would hide all others of its kind."""
     return MAX_PAGE_BYTES if limit > 1 else MAX_OBJECT_BYTES
 

@@ -1,7 +1,7 @@
 """The part of the API's objects that is kept in memory, and how much of it at once.
 
-Whoever may make objects in one namespace can make many, and large ones. The operator serves all namespaces, so what it
-keeps of them has a bound. Decisions need little of an object: most of what makes one large is not kept at all.
+A user who may create objects in one namespace can create many, and large ones. The operator serves all namespaces, so
+what it keeps of them has a bound. Decisions need little of an object: most of what makes one large is not kept at all.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def own_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def own_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
-    """The annotations of Logkeep, with a hash in the place of the rest of a long value. Values are compared, and get
+    """The annotations of Logkeep, with a hash in place of the rest of a long value. Values are compared, and get
     into a status and into annotations of children."""
     return {name: _short(value) for name, value in annotations.items() if name.startswith(_OWN_ANNOTATIONS)}
 

@@ -262,8 +262,8 @@ class KubernetesCluster:
     # ---- events
 
     def event(self, resource: Resource, kind: str, reason: str, message: str, run_id: str) -> None:
-        """Post a core/v1 Event about the resource. Its name is made from its content, so an event that is told twice is
-        counted and not doubled."""
+        """Post a core/v1 Event about the resource. Its name is made from its content, so an event that is reported
+        twice is counted and not doubled."""
         key = resource.key
         content = "\0".join((resource.uid, run_id, reason, message))
         name = f"{key.name[:230].rstrip('-.')}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"

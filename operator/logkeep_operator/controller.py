@@ -217,7 +217,7 @@ class Controller:
         return found
 
     def _lacks_backup(self, snapshot: ResourceSnapshot, key: Key, asked: tuple[AskedRun, ...], now: datetime) -> bool:
-        """Whether those who ask for a run of a backup that is not there are to be told so."""
+        """Whether those who ask for a run of a backup that does not exist are to be told so."""
         return key not in snapshot.resources and bool(answers_without_backup(asked, key, now))
 
     def _may_need_something(self, resource: Resource) -> bool:
@@ -337,8 +337,8 @@ class Controller:
                 self._bind(body)
 
     def _bind(self, body: dict[str, Any]) -> None:
-        """Apply a RoleBinding. Its subjects become ours. The API lets nobody change the role of one, so one that an
-        installation under another name, or with other namespaces, has left is made again."""
+        """Apply a RoleBinding. Its subjects become ours. The API does not let the role of one be changed, so one that
+        an installation under another name, or with other namespaces, has left is made again."""
         metadata = body["metadata"]
         try:
             self._cluster.apply(body)

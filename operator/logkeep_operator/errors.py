@@ -38,7 +38,7 @@ class NotFound(ApiError):
 
 
 class Conflict(ApiError):
-    """Somebody else has changed or made the object meanwhile. The caller must look again."""
+    """Another client has changed or created the object in the meantime. The caller must look again."""
 
 
 class AlreadyExists(Conflict):

@@ -1,6 +1,6 @@
 """The decisions of Kubernetes' own leader election: when a replica may take the Lease, and what it writes there.
 
-Nobody compares the clocks of two machines. A replica that waits counts, on its own clock, how long the Lease has not
+The clocks of two machines are never compared. A replica that waits counts, on its own clock, how long the Lease has not
 changed. After `leaseDurationSeconds` without a change it may take it. The holder counts from the moment at which it
 asked for its last renewal, and stops earlier: after the renew deadline. So between the last act of the old holder and
 the first of the next lies the difference of the two.

@@ -1,6 +1,6 @@
 """The runs that have a driver and those that wait for one, as looks at their resources have found them.
 
-This is a memory of what the cluster has said. A new operator fills it by its first resync; until then nobody begins.
+This is a memory of what the cluster has said. A new operator fills it by its first resync; until then no run begins.
 `enter` takes a place before the run's Job is made, so two looks at the same time never take the same one.
 """
 
@@ -71,7 +71,7 @@ class DriverPlaces:
             return self._turns()
 
     def leave(self, key: Key, mark: int | None = None) -> None:
-        """Give the place away, or the one in the queue: the resource wants none, or could not begin."""
+        """Give the place away, or the one in the queue: the resource needs none, or could not begin."""
         with self._lock:
             if self._is_older(key, mark):
                 return
@@ -81,7 +81,7 @@ class DriverPlaces:
                 self._look(key)
 
     def stand_back(self, key: Key, mark: int | None = None) -> None:
-        """Leave the queue until a later look finds that the resource wants to begin. One whose look has failed holds up
+        """Leave the queue until a later look finds that the resource can begin. One whose look has failed holds up
         no others."""
         with self._lock:
             if not self._is_older(key, mark):

@@ -1,5 +1,5 @@
-"""Which namespaces the operator can serve. Each stands alone: one whose RoleBinding is missing is told, the others go
-on."""
+"""Which namespaces the operator can serve. Each stands alone: one whose RoleBinding is missing is reported, the others
+continue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RETRY_MAX_SECONDS = 30.0
 
 
 def retry_pause(failures: int) -> float:
-    """Seconds to wait after so many failures in a row."""
+    """Seconds to wait after this many failures in a row."""
     return float(min(2.0 ** min(failures - 1, 10), RETRY_MAX_SECONDS))
 
 

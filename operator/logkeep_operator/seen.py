@@ -13,7 +13,7 @@ from logkeep_operator.api import Key, Resource, Status
 
 
 class News(Enum):
-    """The news that an event may bring. `STATUS`: only the status has changed, and somebody else wrote it."""
+    """The news that an event may bring. `STATUS`: only the status has changed, and another client wrote it."""
 
     NOTHING = "nothing"
     STATUS = "status"

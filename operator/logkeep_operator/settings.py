@@ -102,7 +102,7 @@ class Concurrency:
 
     @property
     def share(self) -> int:
-        """The most runs of a namespace without a number of its own, if others want runs, too. No one may hold all
+        """The most runs of a namespace without a number of its own, if others need runs, too. No one may hold all
         places for as long as its runs like."""
         return (self.operator + 1) // 2
 

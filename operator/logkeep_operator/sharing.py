@@ -4,13 +4,13 @@ The archive itself says who that is, and each run asks it. What is remembered he
 starts a Job in vain. Of KafkaBackups of a namespace with the same storage, the one that wrote the archive last has it.
 If none has written it, it is the first that was created of those that have begun a run.
 
-Namespaces are not compared with each other. Anybody can write down a URI, and whoever has the driver's account of a
+Namespaces are not compared with each other. Any user can write down a URI, and one who has the driver's account of a
 namespace, or may change ConfigMaps there, can have a status say that the archive was written a moment ago. That must
-stop nobody elsewhere, and tell nobody which URIs others use. There the archive alone decides.
+not stop a run elsewhere, nor reveal which URIs others use. There the archive alone decides.
 
 Who has written an archive is stopped only by another one that has written the same archive, later and at a higher
 epoch. A status may tell of an archive in another place, or of a run that another had overtaken and that ended late:
-when in doubt, nobody is stopped, and the run asks the archive.
+when in doubt, no run is stopped, and the run asks the archive.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All resources of a namespace, or of the cluster, with the children of those that are wanted, in a list for each kind.
+"""All resources of a namespace, or of the cluster, with the children of those that are needed, in a list for each kind.
 
 A resync asks `reconcile` about this instead of reading each resource's children. So its cost does not grow with the
 number of resources, and only resources for which there is something to do get a look of their own. The lists are a

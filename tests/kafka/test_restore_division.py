@@ -409,7 +409,7 @@ class TestRefusals:
         create_topic(kafka.bootstrap, f"{archived}-copy", 4, NO_RETENTION)
         for wanted in (3, 5):
             with pytest.raises(
-                TargetUnsuitable, match=f"has 4 partitions already, {wanted} are requested; nothing was"
+                TargetUnsuitable, match=f"has 4 partitions already, but {wanted} are requested; nothing was"
             ):
                 bring_back(spec(kafka, tmp_path, wanted, ifTopicExists="Append"), f"restore-{wanted}")
         assert read(kafka, f"{archived}-copy", 4) == [[], [], [], []]

@@ -53,7 +53,7 @@ class Missing:
 
 @dataclass(slots=True)
 class ComparedPartition:
-    """A partition of the archive beside the live one.
+    """A partition of the archive next to the live one.
 
     `ranges`: the offsets that were compared. `live`: the records that the log has there, `archived`: those in segments
     that lie wholly there. `missing`: what the archive lacks, at most MAX_SHOWN; `missing_records` counts all.

@@ -167,7 +167,7 @@ def align(
 ) -> Alignment:
     """Align the first `records` of the source, or all if there are fewer, with the target, until `most` differences are
     found, or fewer than `ahead` records of the target are left. Both lists continue after them, by AHEAD records where
-    there are so many. Records that stand for each other where nothing more is common have changed, or with `pair_up`
+    there are this many. Records that stand for each other where nothing more is common have changed, or with `pair_up`
     False it ends there.
 
     What this costs grows with the number of records, and not with that of the differences.

@@ -29,7 +29,7 @@ MAY_HAPPEN_TO_ONE = (BatchTooLarge, BrokerUnavailable, CorruptBatch, OffsetOutOf
 
 
 class ComparedRecords(ABC):
-    """The records of a partition. Whoever has them says how `rows` are read; the rest follows from that."""
+    """The records of a partition. The subclass says how `rows` are read; the rest follows from that."""
 
     @abstractmethod
     def rows(self, start: int, stop: int = MAX_OFFSET) -> AsyncGenerator[Rows, None]:

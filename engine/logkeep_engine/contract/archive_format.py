@@ -46,7 +46,7 @@ class FormatOptions(Model):
     """`allowLoss`: continue where strict Avro cannot hold something that records carry. All are of format Avro."""
 
     allow_loss: bool = False
-    """Whether the run goes on if the strict schema cannot hold something that the records carry. By default the run
+    """Whether the run continues if the strict schema cannot hold something that the records carry. By default the run
     then ends with the reason FormatLoss, before anything is written. Only with compatibility strict."""
     compatibility: Compatibility | None = None
     """Schema of the Avro objects. Lossless, the default, adds fields that any Avro reader skips. Strict is the
@@ -101,8 +101,8 @@ class SegmentSpec(Model):
     """Segments that are smaller than this when they are stored share objects, so that many small partitions take few
     requests. With 0 each segment has objects of its own. At most 8Mi."""
     merge_count: MergeCount = DEFAULT_MERGE_COUNT
-    """A run that succeeded merges neighbouring segments in packs once they have so many times the bytes of the largest
-    of them, so that segments stay few and objects large. With 0 nothing is merged."""
+    """A run that succeeded merges neighbouring segments in packs once they have this many times the bytes of the
+    largest of them, so that segments stay few and objects large. With 0 nothing is merged."""
     live_percent: Percent = DEFAULT_LIVE_PERCENT
     """The rest of an object that small segments share is copied into another once it is less than this share of the
     bytes, so that the object can go. With 0 it stays until nothing is left."""

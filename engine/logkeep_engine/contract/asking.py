@@ -1,4 +1,4 @@
-"""The typed spec of a `KafkaBackupRun`, with which somebody asks for a run of a KafkaBackup."""
+"""The typed spec of a `KafkaBackupRun`, with which a user asks for a run of a KafkaBackup."""
 
 from __future__ import annotations
 

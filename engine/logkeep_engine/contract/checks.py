@@ -1,4 +1,4 @@
-"""Checks of a whole spec beyond those of its models, for whoever runs it: the operator, the command line, a dry run."""
+"""Checks of a whole spec beyond those of its models, for every caller: the operator, the command line, a dry run."""
 
 from __future__ import annotations
 

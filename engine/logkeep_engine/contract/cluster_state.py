@@ -1,4 +1,4 @@
-"""Fields about what a cluster has beside topics and groups: its ACLs, client quotas and SCRAM users."""
+"""Fields about what a cluster has next to topics and groups: its ACLs, client quotas and SCRAM users."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RestoredAcls(Model):
 
 
 def refuse_contradictions(spec: KafkaRestoreSpec) -> None:
-    """Raises ValueError for fields that have no place beside `everything`, or only there."""
+    """Raises ValueError for fields that have no place next to `everything`, or only there."""
     if not spec.everything:
         if spec.schema_topic is not None:
             raise ValueError("schemaTopic may be set only with everything")

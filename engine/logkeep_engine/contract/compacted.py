@@ -12,7 +12,7 @@ from logkeep_engine.contract.values import Duration, QuantityText, parse_duratio
 
 
 class CompactedTopics(StrEnum):
-    """`Snapshot`: beside the log, the last record of every key (KIP-630), so that the log below it may go.
+    """`Snapshot`: next to the log, the last record of every key (KIP-630), so that the log below it may go.
     `Generations`: the topic is read again from its log start from time to time. `Log`: the log alone.
     """
 
@@ -40,7 +40,7 @@ def _record_bytes(text: str) -> str:
 
 
 class Snapshots(Model):
-    """When a partition gets a new snapshot, in the words of KIP-630: at least so many bytes of records lie behind the
+    """When a partition gets a new snapshot, in the words of KIP-630: at least this many bytes of records lie after the
     last one, and they are at least this share of what a new one is made of.
     """
 
@@ -49,10 +49,10 @@ class Snapshots(Model):
         AfterValidator(_record_bytes),
         rule("quantity(self).compareTo(quantity('1')) >= 0", "maxRecordBytesBetweenSnapshots must be at least 1"),
     ] = "20Mi"
-    """So many bytes of archived batches lie behind the last snapshot at least. KIP-630 has the same name for it. At
+    """This many bytes of archived batches lie after the last snapshot at least. KIP-630 has the same name for it. At
     least 1."""
     min_cleanable_ratio: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.5
-    """They are at least this share of what the snapshot would be made of: of the last snapshot and the log behind it.
+    """They are at least this share of what the snapshot would be made of: of the last snapshot and the log after it.
     Between 0 and 1."""
 
     @property

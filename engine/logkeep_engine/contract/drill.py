@@ -39,14 +39,14 @@ Share = Annotated[
 
 
 class DrillSpec(Model):
-    """`prefix`: how the names of the topics begin that a drill creates. Behind it each attempt has a random part of its
+    """`prefix`: how the names of the topics begin that a drill creates. After it each attempt has a random part of its
     own. Without `schedule` there is one drill. `share`: how many of the partitions a drill takes, each time others."""
 
     prefix: Annotated[str, Field(pattern=rf"^[a-zA-Z0-9._-]{{1,{MAX_PREFIX}}}$")] = DRILL_PREFIX
     """How the names of the drill's topics begin. A random part follows, and the archived name."""
     schedule: ScheduleSpec | None = None
     """When drills start by themselves, in the words of a CronJob; the first starts at once. Two drills of a resource
-    never go on at the same time. Drills that were missed are caught up by one."""
+    never continue at the same time. Drills that were missed are caught up by one."""
     share: Share | None = None
     """How many of the partitions a drill takes, such as 5%. Each drill takes others, until all were drilled. By default
     a drill takes all."""

@@ -109,7 +109,7 @@ def problem(key: str) -> str | None:
 
 
 def variable_problem(name: str) -> str | None:
-    """The reason why a variable of a pod is refused: somebody else sets it."""
+    """The reason why a variable of a pod is refused: something else sets it."""
     if name in OWN_ENVIRONMENT:
         return "is set by Logkeep and cannot be changed here"
     return "is set by Spark and cannot be changed here" if name.startswith(_SPARK_ENVIRONMENT) else None

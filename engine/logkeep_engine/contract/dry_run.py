@@ -32,9 +32,9 @@ class PlannedRefusal(Model):
 
 
 class PlannedTopic(Model):
-    """A topic that the run would write. `exists`: it is there already, else it would be created with so many
+    """A topic that the run would write. `exists`: it is there already, else it would be created with this many
     `partitions`, `replicas` (-1: the default of the cluster) and the configuration `configs`. `replaced`: another one
-    of its name would be deleted before. `exact`: exactly so many records and bytes, else at most."""
+    of its name would be deleted before. `exact`: exactly this many records and bytes, else at most."""
 
     topic: TopicName
     source: TopicName | None = None
@@ -72,7 +72,7 @@ class PlannedPosition(Model):
 class PlannedClusterState(Model):
     """The cluster state that a restore of everything would bring back: how much of it `source_run` has archived, and
     what the cluster lacks. `quotas_kept` have another value there, which would stay. Of SCRAM users the restore would
-    only tell the names. `acls_held_back` need a word in `spec.acls`, and would not be added. The numbers of a kind
+    only report the names. `acls_held_back` need a word in `spec.acls`, and would not be added. The numbers of a kind
     that was not archived are None."""
 
     source_run: Text
@@ -131,8 +131,8 @@ class PlannedRetention(Model):
 
 
 class DryRunReport(Model):
-    """All that was found. `records` and `bytes` are exact if `exact` says so, else at most so many. `aborted_records`
-    are those of aborted transactions, which a restore leaves out; None: they were not counted. About so many
+    """All that was found. `records` and `bytes` are exact if `exact` says so, else at most this many. `aborted_records`
+    are those of aborted transactions, which a restore leaves out; None: they were not counted. About this many
     `requests` go to Kafka, those that write for a restore, those that read for a backup, and `storage_requests` to the
     storage. `seconds` is the expected time at `bytes_per_second`, and `rate` says where that is from. `not_checked`
     names what only the run itself finds out."""
@@ -195,7 +195,7 @@ class DryRunReport(Model):
         )
 
     def without_lists(self, length: int) -> DryRunReport:
-        """The numbers, and the first refusal with a message of at most so many characters."""
+        """The numbers, and the first refusal with a message of at most this many characters."""
         first = (item.model_copy(update={"message": item.message[:length]}) for item in self.refusals[:1])
         return self.model_copy(
             update={

@@ -1,4 +1,4 @@
-"""The part of a KafkaRestore that asks for its topics as resources of Strimzi, and what the run tells of them."""
+"""The part of a KafkaRestore that asks for its topics as resources of Strimzi, and what the run reports about them."""
 
 from __future__ import annotations
 

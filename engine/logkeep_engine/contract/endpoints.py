@@ -3,8 +3,8 @@ endpoints an installation, or a caller of the plugin, has allowed.
 
     allow_endpoint("https://minio.storage:9000", ["https://*.storage:9000"])  # True
 
-Whoever may write a resource decides where pods connect to, and where keys of a Secret go to. So an endpoint is an
-origin and nothing more, and it is never a metadata service: those give a node's credentials to whoever asks.
+A user who may write a resource decides where pods connect to, and where keys of a Secret go to. So an endpoint is an
+origin and nothing more, and it is never a metadata service: those give a node's credentials to any client.
 """
 
 from __future__ import annotations
@@ -103,15 +103,15 @@ Broker = Annotated[str, Field(pattern=HOST_PORT), schema(maxLength=300), AfterVa
 
 
 def check_allowed_endpoint(entry: str) -> None:
-    """Raises ValueError if this is no entry of a list of allowed endpoints: `*`, or an origin, in whose host and port
-    `*` stands for any characters."""
+    """Raises ValueError if this is not an entry of a list of allowed endpoints: `*`, or an origin, in whose host and
+    port `*` stands for any characters."""
     if entry != ANY_ENDPOINT and not _ENTRY.fullmatch(entry):
         raise ValueError(f"{entry!r} must be https://host:port, http://host:port or {ANY_ENDPOINT}")
 
 
 def allow_endpoint(endpoint: str, entries: Iterable[str]) -> bool:
     """Whether a list of allowed endpoints has the origin of this one. `http://` must be written out: `*` alone allows
-    what is encrypted. What is no entry allows nothing."""
+    what is encrypted. What is not an entry allows nothing."""
     wanted = origin(endpoint)
     patterns = [
         "https://*" if entry == ANY_ENDPOINT else entry.lower().rstrip("/")

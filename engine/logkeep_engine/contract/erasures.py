@@ -34,7 +34,7 @@ class Erasure(Model):
     encoding: KeyEncoding = KeyEncoding.TEXT
     """How the keys are written: as UTF-8 text, or in base64 (within the Secret, which has its own)."""
     asked_by: Annotated[str, Field(max_length=256)] | None = None
-    """Who has asked for it, or a ticket. It stays in the archive's audit entry for ever."""
+    """Who asked for it, or a ticket. It stays in the archive's audit entry for ever."""
 
     @property
     def run_id(self) -> str:

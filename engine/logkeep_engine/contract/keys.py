@@ -30,7 +30,7 @@ def key_of(text: bytes, encoding: KeyEncoding, where: str) -> bytes:
 
 def keys_in(content: bytes, encoding: KeyEncoding, name: str) -> list[bytes]:
     """The keys in a file, one a line. Lines without anything are left out. Raises ValueError, which names the file as
-    `name`, for a line that is no key, and if there is none."""
+    `name`, for a line that is not a key, and if there is none."""
     lines = (line.removesuffix(b"\r") for line in content.split(b"\n"))
     found = [
         key_of(line, encoding, f"{name}: line {number}") for number, line in enumerate(lines, start=1) if line.strip()

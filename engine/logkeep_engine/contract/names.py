@@ -13,7 +13,7 @@ BACKUP, RESTORE, BACKUP_RUN = "KafkaBackup", "KafkaRestore", "KafkaBackupRun"
 ERASURE = "Erasure"
 RETENTION, HOLD, RECONCILIATION = "Retention", "Hold", "Reconciliation"
 MAINTENANCE_KINDS = frozenset({RETENTION, HOLD, RECONCILIATION, ERASURE})
-"""The kinds of runs that keep an archive in order and add no records to it: their ends are no points."""
+"""The kinds of runs that keep an archive in order and add no records to it: their ends are not points."""
 # The kinds of resources, with their names in paths of the Kubernetes API.
 PLURALS = {BACKUP: "kafkabackups", RESTORE: "kafkarestores", BACKUP_RUN: "kafkabackupruns"}
 
@@ -55,7 +55,7 @@ ENV_SIGNING_DIR = "LOGKEEP_SIGNING_DIR"
 ENV_TASK_MEMORY = "LOGKEEP_TASK_MEMORY"
 ENV_POD_NAME = "LOGKEEP_POD_NAME"
 COMMAND_LINE = "command line"
-"""The `RunRequest.requested_by` of a run that somebody starts by hand. Users and hosts are not told."""
+"""The `RunRequest.requested_by` of a run that a user starts by hand. Users and hosts are not reported."""
 ENV_POD_IP = "LOGKEEP_POD_IP"
 ENV_POD_NAMESPACE = "LOGKEEP_POD_NAMESPACE"
 

@@ -2,7 +2,7 @@
 
 Python's parser ends a text that nests too deeply (about a thousand levels) with RecursionError, which is no ValueError.
 The Kubernetes API takes 10,000 levels, in fields whose content is free and in `managedFields`. One such resource must
-stop nobody who lists all of them.
+not stop a client that lists all of them.
 
 A list of empty lists takes twenty times as much memory as its text. So the values of a large text are counted first.
 """
@@ -68,7 +68,7 @@ def _items(value: dict[str, Any] | list[Any]) -> list[Any]:
 
 
 def _cut(data: bytes) -> bytes:
-    """The text with null in the place of each object and list that lies too deep."""
+    """The text with null in place of each object and list that lies too deep."""
     kept: list[bytes] = []
     at = level = begin = 0
     for token in _TOKEN.finditer(data):

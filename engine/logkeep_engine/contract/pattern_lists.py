@@ -1,6 +1,6 @@
 """Fields of a resource that are lists of regular expressions.
 
-A list is looked at up to its first wrong pattern, and only so many steps of RE2 are taken in. So the time to read a
+A list is looked at up to its first wrong pattern, and only this many steps of RE2 are taken in. So the time to read a
 resource is bounded, whatever it says.
 """
 

@@ -100,7 +100,7 @@ class TopologySpreadConstraint(Model):
     max_skew: Annotated[int, Field(ge=1)]
     """By how many pods domains may differ."""
     topology_key: Text
-    """Label of nodes that tells their domain."""
+    """Label of nodes that names their domain."""
     when_unsatisfiable: WhenUnsatisfiable
     """The consequence if the rule cannot be kept."""
     label_selector: Free | None = None
@@ -153,7 +153,7 @@ class FsGroupChangePolicy(StrEnum):
 
 
 class PodSecurityContext(Model):
-    """`runAsNonRoot` is always true, and so is no field."""
+    """`runAsNonRoot` is always true, and so is not a field."""
 
     run_as_user: Annotated[int, Field(ge=1, le=MAX_ID)] | None = None
     """User id of the processes."""
@@ -267,12 +267,12 @@ class PodSpec(Model):
     service_account_name: ResourceName | None = None
     """Name of the ServiceAccount, before spark.serviceAccountName. The chart says which are allowed."""
     image_pull_secrets: Annotated[tuple[ImagePullSecret, ...], FEW] = Field(default_factory=tuple)
-    """Secrets for pulling the image, beside those of the installation."""
+    """Secrets for pulling the image, next to those of the installation."""
     security_context: PodSecurityContext | None = None
     """User and groups of the containers, and what they may ask of the node. What is not set here stays as the operator
     sets it; runAsNonRoot is always true."""
     volumes: Annotated[tuple[PodVolume, ...], FEW] = Field(default_factory=tuple)
-    """Volumes beside Logkeep's own."""
+    """Volumes next to Logkeep's own."""
     containers: Annotated[tuple[PodContainer, ...], Field(max_length=1)] = Field(default_factory=tuple)
     """Additions to the one container that the pod has."""
 

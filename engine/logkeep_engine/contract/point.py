@@ -99,7 +99,7 @@ class PointSpec(Model):
     """The state at the end of this run of the backup. The command logkeep inspect shows the runs."""
     as_of: Moment | None = None
     """A time such as 2026-11-17T14:05:00Z, to the millisecond. Each partition is restored up to its first record of
-    that time or later, as Kafka finds offsets for times. What lies behind that record is left out, whatever its
+    that time or later, as Kafka finds offsets for times. What lies after that record is left out, whatever its
     time."""
     timestamp: Moment | None = None
     """A time as for asOf. Records of an earlier time are restored, wherever they lie, and no others. A record without a

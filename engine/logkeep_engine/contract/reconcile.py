@@ -1,4 +1,4 @@
-"""When runs of a KafkaBackup look for stale keys, and what they tell of it."""
+"""When runs of a KafkaBackup look for stale keys, and what they report about it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from logkeep_engine.contract.values import CronExpression, TimeZoneName
 
 class ReconcileSpec(Model):
     """The first run of the backup that begins at or after a time of `cron` in `timeZone` looks for stale keys. With
-    `heal` the next one reads the partitions anew in which there are some."""
+    `heal` the next one reads the partitions again in which there are some."""
 
     cron: CronExpression
     """The first run that begins at or after such a time looks for stale keys, in the words of a CronJob, such as 0 3 *

@@ -1,6 +1,6 @@
 """The files of a run's request, and the hash that the run's Job carries of them.
 
-They lie in a ConfigMap, and whoever may create ConfigMaps can put another one in its place before the operator does.
+They lie in a ConfigMap, and a user who may create ConfigMaps can put another one in its place before the operator does.
 The arguments of a Job's container never change. So the driver compares what it has mounted with the hash there.
 """
 

@@ -37,7 +37,7 @@ TopicId = Annotated[str, Field(min_length=1, max_length=64)]
 
 
 class SourceSpec(Model):
-    """`topicIds`: topic id by topic name, where another incarnation is wanted than the newest that has records.
+    """`topicIds`: topic id by topic name, where another incarnation is needed than the newest that has records.
     `expectCommit`: a commit that the archive must have, instead of the one that the KafkaBackup's status knows."""
 
     model_config = rules(
@@ -353,7 +353,7 @@ class KafkaRestoreSpec(Model):
     or not at all, by its marker (asOf, offsets) or by the time of its latest record (timestamp, window). Consumer
     groups have the newest positions that were archived before the point."""
     state: StorageSpec | None = None
-    """Where the restore keeps its plan, its offset maps and its result. By default that is beside the archive, which
+    """Where the restore keeps its plan, its offset maps and its result. By default that is next to the archive, which
     must then be writable. With state, nothing is written to the archive."""
     cluster: ClusterSpec
     """The Kafka cluster to restore to."""
@@ -374,13 +374,13 @@ class KafkaRestoreSpec(Model):
     """Which topics of the archive, and their names in the target."""
     if_topic_exists: IfTopicExists = IfTopicExists.FAIL
     """The consequence if a topic to restore is there already. Fail ends the run before anything is written. Append
-    writes behind what is there. Replace deletes the topic with all that it holds, and creates it anew; confirm must
-    name it. Needs DELETE on the topic. Resume goes on with what an earlier KafkaRestore has begun and not ended. It
+    writes after what is there. Replace deletes the topic with all that it holds, and creates it again; confirm must
+    name it. Needs DELETE on the topic. Resume continues with what an earlier KafkaRestore has begun and not ended. It
     must have had the same settings (source, point, topics, offsets, onDamagedArchive, consumerGroups, recordBatches),
     the same Kafka cluster, and its state in the same place. If none is known, Resume is as Fail."""
     confirm: Annotated[tuple[TopicName, ...], SET, schema(maxItems=5000)] = ()
-    """The topics of the target that may be replaced, by their names there. If a topic is there that would be replaced
-    and is not named, or a name is none of a restored topic, the run ends before anything is written. With Resume it
+    """The topics of the target that may be replaced, by their names there. If a topic that would be replaced is
+    not named, or a name is not that of a restored topic, the run ends before anything is written. With Resume it
     names the topics that the earlier KafkaRestore was to replace, and has not deleted yet."""
     offsets: RestoreOffsets = RestoreOffsets.ANY
     """The offsets of restored records. Any takes those that the target gives, and offset maps say which. Same gives
@@ -420,7 +420,7 @@ class KafkaRestoreSpec(Model):
     """How much of the Kafka cluster's network and brokers a run may use."""
     suspend: bool = False
     """If true, the run stops and no other starts. The pods are deleted and what is committed stays. With false the run
-    goes on from there."""
+    continues from there."""
     spark: SparkSpec = SparkSpec()
     """The Spark application that does the work: one driver pod and some executor pods."""
     run_policy: RunPolicy = RunPolicy()

@@ -118,7 +118,8 @@ class TopicRetention(StrEnum):
 
 
 class Partitioner(StrEnum):
-    """By which hash of a key producers choose the partition. `murmur2`: Java's default. `crc32`: that of librdkafka."""
+    """The hash of a key that producers choose the partition by. `murmur2`: Java's default. `crc32`: that of
+    librdkafka."""
 
     MURMUR2 = "murmur2"
     CRC32 = "crc32"
@@ -147,7 +148,7 @@ class RestoreTopics(Model):
     `partitions` names, only the partitions that it names are restored. `partitionCount` is the number of partitions of
     all targets; None: that of the archived topic. `partitioner` is the one by which records are divided then; None: the
     one by which each archived topic lies. `retention`: what becomes of records that a target would delete,
-    because they are older, or more, than it keeps. `holdFor`: so long after the success of the restore the operator
+    because they are older, or more, than it keeps. `holdFor`: this long after the success of the restore the operator
     releases topics that are held; None: `logkeep release` alone does.
     """
 

@@ -39,8 +39,8 @@ class KeepFor(Model):
 
 
 class RetainedTopics(StrEnum):
-    """`Chosen`: nothing of topics is removed that `spec.topics` does not choose. `All`: the limits are those of the
-    whole archive, whoever has archived a topic.
+    """`Chosen`: nothing of topics is removed that `spec.topics` does not choose. `All`: the limits apply to the whole
+    archive, no matter which KafkaBackup archived a topic.
     """
 
     CHOSEN = "Chosen"
@@ -61,7 +61,7 @@ class Retention(Model):
 
     `topics`: those that may lose something. `maxAge`: segments whose newest record is older. `maxBytes`: the oldest
     segments, until the rest is not larger. `keepRuns`, `keepFor` and `hold`: runs whose states stay restorable, and
-    what may not be removed at all. `grace`: so long after the removal objects are deleted.
+    what may not be removed at all. `grace`: this long after the removal objects are deleted.
     """
 
     topics: RetainedTopics = RetainedTopics.CHOSEN
@@ -73,10 +73,10 @@ class Retention(Model):
     """If all segments of these topics together are larger than this, removes the oldest until they are not. No segment
     counts as younger than the run that archived it. At least 1Mi."""
     keep_runs: Kept | None = None
-    """Keeps the archive as it was at the ends of the last so many runs that succeeded: what the limits left then stays,
+    """Keeps the archive as it was at the ends of the last N runs that succeeded: what the limits left then stays,
     and each of them can be restored (spec.point.run). The last run is always kept."""
     keep_for: KeepFor = KeepFor()
-    """Keeps in the same way the newest run that succeeded of each of the last so many days, weeks and months that have
+    """Keeps in the same way the newest run that succeeded of each of the last N days, weeks and months that have
     one, by the end of the run in UTC."""
     hold: RetentionHold = RetentionHold()
     """Topics and runs of which nothing may be removed, by whatever limit, and not by an erasure either. Each run notes
@@ -84,7 +84,7 @@ class Retention(Model):
     grace: Annotated[str, AfterValidator(_grace), schema(maxLength=10, pattern=f"^(0s|{DURATION})$")] = "1d"
     """How long the objects of what was removed stay, such as 12h or 7d. They are deleted by the first run that succeeds
     after it, by the clock of the store, and not while a restore or a conversion reads the archive that may need them. A
-    restore with spec.state writes nothing beside the archive, so only the grace protects it. 0s deletes at once."""
+    restore with spec.state writes nothing next to the archive, so only the grace protects it. 0s deletes at once."""
 
     @property
     def max_age_seconds(self) -> int | None:

@@ -25,7 +25,7 @@ class RetrievalTier(StrEnum):
 
 
 class Retrieval(Model):
-    """`days`: so long the retrieved copies can be read. `maxWait`: a start of the driver waits at most so long."""
+    """`days`: this long the retrieved copies can be read. `maxWait`: a start of the driver waits at most this long."""
 
     tier: RetrievalTier = RetrievalTier.STANDARD
     """How fast, and at which price, in the words of S3: Expedited in minutes (not from DEEP_ARCHIVE), Standard in

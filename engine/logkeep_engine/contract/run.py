@@ -81,7 +81,7 @@ class RunRequest(Document):
     `spark.conf` included. `remembered_as` is the name under which the outcome of a restore is found by later resources,
     None if it is not. `topics_config_map` is there if the restore emits its topics. With `reconcile` a backup looks for
     stale keys when all is archived. `requested_by` says what asked for the run, in words: where it comes from an
-    annotation, it is a claim of whoever may write the resource. `uid` is the resource's, None on the command line.
+    annotation, it is a claim by a user who may write the resource. `uid` is the resource's, None on the command line.
     `anchor` is the newest commit of the archive that is known (`contract.anchor`), and `take_over` the user's consent
     to take the archive over. With `release` a restore that has succeeded releases the topics that it holds, and does
     nothing else.

@@ -62,7 +62,7 @@ class DriverSpec(Model):
 
     @property
     def slots(self) -> int:
-        """How many tasks the driver works on at once itself: no more than its memory holds beside what plans."""
+        """How many tasks the driver works on at once itself: no more than its memory holds next to what plans."""
         return max(1, min(self.cores, (parse_quantity(self.memory) // MIB - DRIVER_MIN_MIB) // TASK_MIB))
 
 

@@ -70,7 +70,7 @@ class OnDataLoss(StrEnum):
 
 class OnDivergence(StrEnum):
     """`Fail`: a partition whose log was cut off below the archive is refused. `Branch`: what is archived of the old log
-    is kept beside, and the log as it is now continues where they part.
+    is kept as a branch, and the log as it is now continues where they part.
     """
 
     FAIL = "Fail"
@@ -80,7 +80,7 @@ class OnDivergence(StrEnum):
 class OnUnmatched(StrEnum):
     """For patterns in `topics.include` that choose no topic, topics that vanished, and those the user may not read.
 
-    `Fail`: the run fails when everything else is archived. `Warn`: it is told.
+    `Fail`: the run fails when everything else is archived. `Warn`: it is reported.
     """
 
     FAIL = "Fail"
@@ -169,7 +169,7 @@ class KafkaBackupSpec(Model):
     """How the archive is cut into objects."""
     compacted_topics: CompactedTopics | None = None
     """How the archive keeps topics whose cleanup.policy contains compact. With Snapshot a run that succeeded makes
-    snapshots, which hold the last record of every key; a restore reads the newest one that fits and the log behind it,
+    snapshots, which hold the last record of every key; a restore reads the newest one that fits and the log after it,
     and the log below may go. With Log the archive keeps the log alone; snapshots that are there stay. With Generations
     a run reads the topic again from its start when it is time, and what it had before goes once that is whole. The
     default is Snapshot for format Kafka and Log for the others, which cannot have snapshots."""
@@ -183,7 +183,7 @@ class KafkaBackupSpec(Model):
     cluster, since their tombstones were cleaned before they were archived. It reads the compacted topics once more as a
     whole, when all is archived. By default no backup does."""
     retention: Retention = Retention()
-    """The limits by which a run that succeeded removes segments from the archive at its end; nothing by default. Of
+    """The limits that a successful run applies to the archive's segments at its end; none by default. Of
     topics that are only compacted, by their own policy or the brokers' default, only what a snapshot stands for
     goes."""
     erasures: Annotated[tuple[Erasure, ...], Field(max_length=MAX_ERASURES), map_of("name")] | None = None
@@ -192,12 +192,12 @@ class KafkaBackupSpec(Model):
     tries it again. See docs/guides/erasure.md."""
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
     """The consequence if records were deleted from Kafka before they could be archived. With Fail every run fails and
-    names them, and nothing is recorded. With Record the run goes on, and records the loss in the catalog and in the
+    names them, and nothing is recorded. With Record the run continues, and records the loss in the catalog and in the
     condition DataLoss. A run with Record also records a loss that runs with Fail have named."""
     on_divergence: OnDivergence = OnDivergence.FAIL
     """The consequence if the cluster has cut off what is archived of a partition (unclean leader election, lost disk).
     With Fail the run archives nothing more of the partition, and fails. With Branch it keeps the old end of the log
-    beside the log as it is now, and archives that from the offset where the two part. Branch needs format Kafka."""
+    next to the log as it is now, and archives that from the offset where the two part. Branch needs format Kafka."""
     on_unmatched: OnUnmatched | None = None
     """The consequence if a pattern in topics.include chooses no topic, if a topic that the archive holds is gone from
     the cluster, or if the user may not read a topic. With Fail the run fails after everything else is archived. With
@@ -209,11 +209,11 @@ class KafkaBackupSpec(Model):
     limits: BackupLimits = BackupLimits()
     """How much of the Kafka cluster's network and brokers a run may use."""
     schedule: ScheduleSpec | None = None
-    """When runs start by themselves, in the words of a CronJob. Two runs never go on at the same time. Runs that were
-    missed are caught up by one."""
+    """When runs start by themselves, in the words of a CronJob. Two runs never continue at the same time. Runs that
+    were missed are caught up by one."""
     suspend: bool = False
     """If true, the run stops and no other starts. The pods are deleted and what is committed stays. With false the run
-    goes on from there."""
+    continues from there."""
     spark: SparkSpec = SparkSpec()
     """The Spark application that does the work: one driver pod and some executor pods."""
     run_policy: RunPolicy = RunPolicy()

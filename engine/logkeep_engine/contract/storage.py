@@ -89,10 +89,10 @@ class StorageTls(Model):
 
 
 class Signing(Model):
-    """The Secret with the keys that sign an archive, or by which its signatures are checked."""
+    """The Secret with the keys that sign an archive, or that its signatures are checked with."""
 
     secret_ref: SecretRef
-    """Secret with keys of Ed25519, in PEM or base64. ed25519 is the private key of whoever writes, publicKeys has those
+    """Secret with keys of Ed25519, in PEM or base64. ed25519 is the private key of the writer, publicKeys has those
     to trust. It is mounted into the driver."""
 
 
@@ -153,8 +153,8 @@ class ArchiveSpec(StorageSpec):
     """The place of an archive, and who signs it."""
 
     signing: Signing | None = None
-    """Who signs the archive. With a private key the driver signs each commit. Whoever has public keys refuses what none
-    of them has signed."""
+    """Who signs the archive. With a private key the driver signs each commit. A reader with public keys refuses what
+    none of them has signed."""
 
 
 def mount_path(storage: StorageSpec) -> str:

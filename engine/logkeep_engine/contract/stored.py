@@ -5,7 +5,7 @@ kinds of their values.
     storage.put(path, PLAN.dumps({"runId": "nightly-1", "ends": [["orders", 7]], "point": None}))
     body = PLAN.loads(storage.read(path, most=PLAN.most))
 
-A document that is read back is a claim: another version may have written it, or whoever may write to the bucket. So
+A document that is read back is a claim: another version may have written it, or any writer of the bucket. So
 nothing is guessed. A format number or a key that this version does not know is refused by name, for it may change what
 the rest means; so is a key that is missing, and a value of another kind.
 """
@@ -29,7 +29,7 @@ Shape = Any
     str, int, float, bool, dict     a value of this type, and of no other; a float may be a whole number
     int | None                      one of these
     [shape]                         a list, each item of this shape
-    (shape, shape)                  a row: a list of so many items
+    (shape, shape)                  a row: a list of this many items
     {"key": shape}                  an object with these keys
     {str: shape}                    an object with any keys
     Maybe(shape)                    null, or of this shape

@@ -58,7 +58,7 @@ def so_many(count: int, noun: str, plural: str = "") -> str:
 
 
 def told_aborted(records: int) -> str:
-    """So many records of aborted transactions, in words."""
+    """This many records of aborted transactions, in words."""
     return f"{so_many(records, 'record')} of aborted transactions"
 
 

@@ -1,4 +1,4 @@
-r"""Shows text that somebody else has written: on a terminal, in a log, in a message of Kubernetes.
+r"""Shows text from outside: on a terminal, in a log, in a message of Kubernetes.
 
 Names, messages, keys and records come from Kafka, from archives and from resources. A character in them may do
 something instead of being seen: move a terminal's cursor, set its clipboard, turn the direction of a line, begin a line
@@ -86,7 +86,7 @@ def log_with_times(level: int | str) -> None:
 
 
 def log_warnings_alone() -> None:
-    """Let warnings alone be printed, without a time: in processes whose tasks tell their errors to the driver."""
+    """Let warnings alone be printed, without a time: in processes whose tasks report their errors to the driver."""
     logging.getLogger().handlers.clear()
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(VisibleFormatter())
@@ -100,7 +100,7 @@ MESSAGE_MAX = 1024
 
 
 def cut(message: str, most: int = MESSAGE_MAX) -> str:
-    """The message on one line, of which each character is seen (`visible`), and at most so many characters of it: for
+    """The message on one line, of which each character is seen (`visible`), and at most this many characters of it: for
     conditions, events and entries of a status, which people read on terminals."""
     message = visible(message)
     return message if len(message) <= most else message[: most - 1] + "…"

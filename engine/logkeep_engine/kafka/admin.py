@@ -56,7 +56,7 @@ class Admin:
         self._kept: KeptPool | None = None
         self._permit: Callable[[], None] = lambda: None
         self.changed = False
-        """Whether the cluster has been changed, by an order that it has confirmed, or by what `note_change` tells."""
+        """Whether the cluster has been changed, by an order that it has confirmed, or by what `note_change` reports."""
 
     def __enter__(self) -> Self:
         self._kept = KeptPool()
@@ -93,12 +93,12 @@ class Admin:
 
     def registered(self) -> frozenset[int] | None:
         """Ids of the brokers that the controller knows, also of those that are down; None if the brokers are older than
-        4.0, which do not tell.
+        4.0, which do not report them.
         """
         return self._ask(lambda survey: survey.registered(), "ask for the registered brokers")
 
     def features(self) -> dict[str, int]:
-        """The finalized features of the cluster, by name; none if its brokers do not tell them. A feature that is
+        """The finalized features of the cluster, by name; none if its brokers do not report them. A feature that is
         absent has level 0."""
 
         async def ask(survey: Survey) -> dict[str, int]:

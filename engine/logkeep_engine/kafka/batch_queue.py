@@ -1,4 +1,4 @@
-"""The batches of one partition between whoever makes them and whoever sends them."""
+"""The batches of one partition between their producer and their sender."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class BatchQueue:
         return self.ended and not self.ready
 
     def put(self, batch: Batch) -> None:
-        """Add a batch behind the others."""
+        """Add a batch after the others."""
         self.ready.append(batch)
         self._wake()
 

@@ -7,7 +7,7 @@ produce.
 A request has one of three outcomes: an answer; `BrokerTrouble`, which may pass, so that the caller asks again
 (`Patience` says for how long); or an error of `errors`.
 
-An address may lead to a broker of another cluster, by a name or a port that somebody has moved, and topics there may
+An address may lead to a broker of another cluster, by a name or a port that was moved, and topics there may
 have the same names. So each connection asks which cluster it has reached before anything is sent through it.
 
 No library's client is used: those ask for topics in a way that creates them, and for the metadata of the whole cluster

@@ -1,11 +1,11 @@
 """Receive buffers that are used again.
 
 An answer of several megabytes in a fresh buffer costs a page fault every 4 KiB, about as much as copying it. `Buffers`
-lends out an `AnswerFrame` and takes its memory back when it is released. A frame that nobody releases is ordinary
+lends out an `AnswerFrame` and takes its memory back when it is released. A frame that is not released is ordinary
 garbage.
 
 A released buffer is lent out again only when no view of it is left anywhere, in a traceback or in another thread's hash
-for instance: bytes that somebody still looks at never change.
+for instance: bytes that are still in use never change.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class AnswerFrame:
 
     @classmethod
     def of(cls, data: bytes) -> Self:
-        """A frame with these bytes, lent by nobody."""
+        """A frame with these bytes, from no buffer."""
         return cls(bytearray(data), len(data), None)
 
     def release(self) -> None:
@@ -72,7 +72,7 @@ class Buffers:
         return AnswerFrame(buffer, size, self)
 
     def take_back(self, buffer: bytearray) -> None:
-        """Keep the buffer for the next frame, unless there are enough or somebody still has a view of it."""
+        """Keep the buffer for the next frame, unless there are enough or a view of it is left."""
         if len(buffer) <= self._room and not _is_seen(buffer):
             self._room -= len(buffer)
             self._idle.append(buffer)

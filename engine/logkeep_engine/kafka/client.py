@@ -75,13 +75,13 @@ class RawClient:
         return await self._fetcher.list_offset(topic, partition, LATEST, committed=committed)
 
     async def log_end(self, topic: str, partition: int) -> int:
-        """The end of the leader's log. Unlike the high watermark it is no lower after a change of leaders, and counts
-        what followers do not have yet.
+        """The end of the leader's log. Unlike the high watermark it is not a lower after a change of leaders, and
+        counts what followers do not have yet.
         """
         return (await self.epoch_end(topic, partition)).end_offset
 
     async def delete_records(self, topic: str, partition: int, before: int) -> None:
-        """Let the log start at offset `before`, which is not behind its high watermark. Harmless when done again.
+        """Let the log start at offset `before`, which is not after its high watermark. Harmless when done again.
 
         Needs the ACL DELETE on the topic. Raises TopicGone, BrokerUnavailable, BrokerRefused.
         """

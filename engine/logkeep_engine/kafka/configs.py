@@ -32,7 +32,7 @@ _ENTRY = struct.Struct(">bbb")
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
     """A key as a broker has it. `value` is None for a secret. `own`: it was set on the resource itself.
-    `of_brokers`: somebody has set it for the brokers."""
+    `of_brokers`: it was set for the brokers."""
 
     value: str | None
     own: bool = False
@@ -51,7 +51,7 @@ class ListedConfigs:
 
 @dataclass(frozen=True, slots=True)
 class DescribedConfigs:
-    """The configuration of each resource by key, and the codes and reasons of those that are not told."""
+    """The configuration of each resource by key, and the codes and reasons of those that are not reported."""
 
     throttle_ms: int
     entries: Mapping[Resource, Mapping[str, ConfigEntry]]
@@ -87,7 +87,7 @@ def list_resources(version: int = OF_ALL) -> Call[ListedConfigs]:
 
 def describe_configs(wanted: Iterable[Resource]) -> Call[DescribedConfigs]:
     """The configurations of these. Needs the ACL DESCRIBE_CONFIGS on each topic and group, and for brokers and client
-    metrics on the cluster. A broker tells its own configuration only."""
+    metrics on the cluster. A broker reports only its own configuration."""
     every_key = struct.pack(">i", -1)
     rows = [struct.pack(">b", _TYPES[kind]) + pack_string(name) + every_key for kind, name in wanted]
 

@@ -52,8 +52,8 @@ class KafkaConnection:
 
     Files are paths on this machine; `ca_file` None means the system's certificate authorities. `limits` go along to
     tasks. `cluster_id`: brokers of another Kafka cluster, to which the bootstrap addresses may lead one day, are not
-    listened to; "": it does not matter. `spec_username` is a user's name that the spec says; it is no secret, and goes
-    along.
+    listened to; "": it does not matter. `spec_username` is a user's name in the spec; it is not a secret, and
+    goes along.
     """
 
     bootstrap: tuple[str, ...]

@@ -63,12 +63,12 @@ class ControlPlane(TopicAdmin, GroupAdmin, UserAdmin, ConfigAdmin):
         return answers.found
 
     def high_watermarks(self, partitions: Iterable[Where]) -> Answers[int]:
-        """High watermarks. Whoever gives no answer is named, with the reason: nothing is raised for it."""
+        """High watermarks. A broker that does not answer is named, with the reason: nothing is raised for it."""
         wanted = list(partitions)
         return self._ask(lambda survey: survey.offsets(wanted, LATEST), "list offsets")
 
     def bounds(self, partitions: Iterable[Where]) -> Answers[Bounds]:
-        """Log starts, and after them last stable offsets. Whoever gives no answer that can be used is named, with the
+        """Log starts, and after them last stable offsets. A broker without a usable answer is named, with the
         reason: nothing is raised for it.
         """
         wanted = list(partitions)
@@ -86,7 +86,7 @@ class ControlPlane(TopicAdmin, GroupAdmin, UserAdmin, ConfigAdmin):
 
     def record_times(self, wanted: Mapping[Where, int]) -> Answers[int | None]:
         """The time of the first record of each partition that is not older than the time given, in ms since the epoch;
-        None if it has none. Open transactions count. Whoever gives no answer is named, with the reason."""
+        None if it has none. Open transactions count. A broker that does not answer is named, with the reason."""
         return self._ask(lambda survey: survey.record_times(wanted), "list offsets")
 
     def standings(self, topics: Mapping[str, str]) -> dict[str, TopicStanding]:
@@ -99,7 +99,7 @@ class ControlPlane(TopicAdmin, GroupAdmin, UserAdmin, ConfigAdmin):
         return self._witness(ids, lambda witnesses: witnesses.findings(partitions))
 
     def caps_replicas_in_sync(self) -> bool:
-        """Whether a partition wants no more replicas in sync than it has, whatever its min.insync.replicas says, as
+        """Whether a partition requires no more replicas in sync than it has, whatever its min.insync.replicas says, as
         since Kafka 3.7 (KAFKA-15583)."""
 
         async def ask(survey: Survey) -> bool:
@@ -120,7 +120,7 @@ class ControlPlane(TopicAdmin, GroupAdmin, UserAdmin, ConfigAdmin):
         return self._ask(lambda survey: survey.epoch_ends(wanted), "ask for leader epochs")
 
     def partition_bytes(self, topics: Iterable[TopicInfo]) -> dict[tuple[str, int], int]:
-        """Bytes on disk of each partition's leader replica, an estimate: what brokers tell within ESTIMATE_SECONDS.
+        """Bytes on disk of each partition's leader replica, an estimate: what brokers report within ESTIMATE_SECONDS.
         Partitions without a leader, or of brokers that do not answer, are absent.
 
         Raises BrokerRefused without the ACL DESCRIBE on the cluster.

@@ -34,7 +34,7 @@ class Reader:
         self.kept = False
 
     def keep(self) -> AnswerFrame:
-        """The frame, for an answer that holds a slice; whoever gets the answer releases it."""
+        """The frame, for an answer that holds a slice; the receiver of the answer releases it."""
         self.kept = True
         return self._frame
 
@@ -125,7 +125,7 @@ def pack_string(text: str | None) -> bytes:
 
 
 def pack_array(items: Iterable[bytes]) -> bytes:
-    """Packed items behind their number."""
+    """Packed items after their number."""
     parts = list(items)
     return INT32.pack(len(parts)) + b"".join(parts)
 
@@ -141,7 +141,7 @@ def pack_uvarint(value: int) -> bytes:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Call(Generic[R]):
-    """One request of a fixed version and how to read its answer. `read` begins behind the response's header."""
+    """One request of a fixed version and how to read its answer. `read` begins after the response's header."""
 
     api_key: int
     version: int
@@ -153,7 +153,7 @@ class Call(Generic[R]):
         return f"Call(api_key={self.api_key}, version={self.version})"
 
     def check_version(self, versions: Mapping[int, tuple[int, int]]) -> None:
-        """`versions`: lowest and highest by request, as a broker tells them. Raises VersionMissing."""
+        """`versions`: lowest and highest by request, as a broker reports them. Raises VersionMissing."""
         lowest, highest = versions.get(self.api_key, (-1, -1))
         if not lowest <= self.version <= highest:
             takes = f"{lowest} to {highest}" if highest >= 0 else "none"
@@ -168,7 +168,7 @@ class Call(Generic[R]):
         return [INT32.pack(size) + head, *self.body]
 
     def decode(self, reader: Reader) -> R:
-        """The answer, from behind its correlation id.
+        """The answer, from after its correlation id.
 
         Raises struct.error, IndexError or ValueError if the bytes are something else.
         """

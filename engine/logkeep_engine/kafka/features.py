@@ -1,6 +1,7 @@
-"""The finalized features of a cluster, such as `metadata.version` and `share.version` (KIP-584), as brokers tell them.
+"""The finalized features of a cluster, such as `metadata.version` and `share.version` (KIP-584), as brokers report
+them.
 
-Brokers may know more than their cluster uses: after an upgrade a feature keeps its level until somebody raises it with
+Brokers may know more than their cluster uses: after an upgrade a feature keeps its level until it is raised with
 `kafka-features.sh`.
 
 Layouts are those of `clients/src/main/resources/common/message/ApiVersions*.json` in Apache Kafka 4.1.

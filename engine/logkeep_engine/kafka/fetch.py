@@ -27,7 +27,7 @@ _STORE_FAILS = (
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """All that a fetch asks for, whoever leads the partition."""
+    """Everything that a fetch asks for, no matter which broker leads the partition."""
 
     topic: str
     partition: int

@@ -27,7 +27,7 @@ class Fetched:
     topic was asked for by its id, so `data` cannot be another incarnation's. `leader_epoch`: of the leader that
     answered.
 
-    `release` gives the memory of `data` to a later fetch. Whoever never calls it only leaves garbage behind.
+    `release` gives the memory of `data` to a later fetch. A caller that never calls it only leaves garbage behind.
     """
 
     data: memoryview

@@ -1,4 +1,4 @@
-"""Which groups a cluster has, of which kind, and whether anybody is a member: every broker lists those it coordinates.
+"""Which groups a cluster has, of which kind, and whether it has members: every broker lists those it coordinates.
 
 A broker that has just become the coordinator of a group may not know it yet. Then it lists its other groups and no
 error, and the broker before it is dead or lists the group no more. So a list is taken as whole only if all living
@@ -47,13 +47,13 @@ class ListedGroup:
 
     @property
     def commits_positions(self) -> bool:
-        """True for a group of a kind that commits positions: classic, consumer (KIP-848) or streams (KIP-1071), whoever
-        its members are. Brokers that name no kinds have classic groups only, and their first share groups."""
+        """True for a group of a kind that commits positions: classic, consumer (KIP-848) or streams (KIP-1071), no
+        matter who its members are. Brokers that name no kinds have only classic groups, and the first share groups."""
         return not self.is_share and (self.kind.lower() in _COMMITTING or not self.kind)
 
     @property
     def has_members(self) -> bool:
-        """True if somebody is a member, or is becoming one."""
+        """True if it has a member, or one that is joining."""
         return self.state not in _NOBODY
 
 

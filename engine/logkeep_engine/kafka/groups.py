@@ -69,7 +69,7 @@ class GroupPosition:
 @dataclass(frozen=True, slots=True)
 class GroupPositions:
     """`notes` says which groups vanished or had no positions. `negative` are commits of an offset below 0, which no
-    client takes for a position. `untold` are share groups that the cluster does not tell of, and `why` is the
+    client takes for a position. `untold` are share groups that the cluster does not report, and `why` is the
     reason."""
 
     offsets: tuple[GroupPosition, ...]
@@ -89,7 +89,7 @@ class NotSet:
 
     @property
     def has_members(self) -> bool:
-        """Somebody is a member of the group: who commits for it must be one."""
+        """The group has members: only a member may commit for it."""
         return self.error in _HAS_MEMBERS
 
 
@@ -110,7 +110,7 @@ class GroupAdmin(Admin):
         return GroupPositions(tuple(item for item in positions if item.offset >= 0), notes, negative)
 
     def share_starts(self, group_ids: Iterable[str]) -> GroupPositions:
-        """The start offsets of these share groups. Groups whose start offsets the cluster does not tell are `untold`:
+        """The start offsets of these share groups. Groups whose start offsets the cluster does not report are `untold`:
         brokers without the request, and those of a cluster that has share groups switched off."""
         groups = sorted(set(group_ids))
         if groups and not self._speaks(fetch_starts(groups[0])):

@@ -9,7 +9,7 @@ A question runs in the kept event loop, which stands still between questions. So
 a new pool: its first request is the one with which a pool begins, for brokers and the cluster's id, and where no open
 connection answers that at once, a new pool takes the place of the kept one. After a question that fails nothing is
 kept. While one question is under way, another one gets a pool of its own, as it does in a process that was forked
-meanwhile: connections and loop are its parent's.
+in the meantime: connections and loop are its parent's.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 Question = Callable[[BrokerPool], Awaitable[T]]
 
 _IDLE_SECONDS = 2.0
-"""Questions of one plan follow each other faster. After a longer pause a broker may have vanished without a word, and a
+"""Questions of one plan follow each other faster. After a longer pause a broker may have vanished silently, and a
 new pool, which tries all addresses at once, finds another one sooner."""
 
 

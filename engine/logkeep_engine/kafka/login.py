@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 BEFORE_LOGIN = {API_VERSIONS: (0, 0), SASL_HANDSHAKE: (1, 1), SASL_AUTHENTICATE: (0, 0)}
-"""The versions in which a broker is asked before it has told its own."""
+"""The versions in which a broker is asked before it has reported its own."""
 
 _HASHES = {SaslMechanism.SCRAM_SHA_256: "sha256", SaslMechanism.SCRAM_SHA_512: "sha512"}
 _ITERATIONS = range(4096, 1_000_001)

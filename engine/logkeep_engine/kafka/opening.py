@@ -1,4 +1,5 @@
-"""Says why a connection to a broker could not be opened: which failures no second attempt mends, and what to check."""
+"""Says why a connection to a broker could not be opened: which failures no second attempt repairs, and what to
+check."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ async def change_positions(
     change: ChangeRequest,
     permit: Callable[[], None],
 ) -> dict[str, dict[tuple[str, int], int]]:
-    """Change positions of groups that nobody is a member of; returns the protocol's error code of each, by group.
+    """Change positions of groups without members; returns the protocol's error code of each, by group.
     `permit` is asked now and then, and raises if no more may be changed.
 
     What cannot be reached is COORDINATOR_NOT_AVAILABLE; a group with members is UNKNOWN_MEMBER_ID or NON_EMPTY_GROUP.
@@ -161,7 +161,7 @@ def find_coordinator(name: str, kind: int = GROUP) -> Call[Coordinator]:
 
 def fetch_positions(group: str) -> Call[FetchedPositions]:
     """All positions of `group`, of the topics that this user may describe. An error for one position is an error for
-    all: nobody can tell whether that position is there.
+    all: it is unknown whether that position is there.
     """
 
     def answer(read: Reader) -> FetchedPositions:
@@ -196,7 +196,7 @@ def by_topic(positions: Sequence[FetchedPosition]) -> dict[str, list[FetchedPosi
 
 
 def commit_request(group: str, positions: Sequence[FetchedPosition]) -> Call[CommitAnswer]:
-    """Set positions of `group`, as nobody's member: the coordinator refuses if it has members."""
+    """Set positions of `group` without being a member: the coordinator refuses if it has members."""
     topics = by_topic(positions)
     no_generation, no_member = struct.pack(">i", -1), pack_string("")
     body = [pack_string(group), no_generation, no_member, struct.pack(">i", len(topics))]

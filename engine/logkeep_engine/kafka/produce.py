@@ -5,7 +5,7 @@ the log (`read_back`), and sent again if it is not there. Batches without a prod
 lost answer.
 
 Batches that several partitions have ready at the same moment for one connection go in one request, since a request
-costs client and broker more than a small batch in it. Each partition's answer is handled by itself.
+costs client and broker more than a small batch in it. Each partition's answer is handled on its own.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class _Guard:
 
 
 class _OutOfOrder(Exception):
-    """OUT_OF_ORDER_SEQUENCE_NUMBER. A broker answers it to a batch behind one that failed, and to a batch that it has
+    """OUT_OF_ORDER_SEQUENCE_NUMBER. A broker answers it to a batch after one that failed, and to a batch that it has
     already but no longer remembers.
     """
 
@@ -260,7 +260,7 @@ class Producer:
     async def produce(
         self, topic: str, partition: int, batch: Batch, *, acks: int = -1, timeout_ms: int = DEFAULT_TIMEOUT_MS
     ) -> int:
-        """Write one batch (base offset 0 in its header, as brokers want it) and return the base offset it got.
+        """Write one batch (base offset 0 in its header, as brokers require it) and return the base offset it got.
 
         Leader changes, restarts and lost answers are waited out by sending the same bytes again. -1 is returned for a
         batch that a broker recognises as written before without saying where (DUPLICATE_SEQUENCE_NUMBER). `acks` is -1
@@ -298,7 +298,7 @@ class Producer:
         be; by default the partition's end. `confirm` is asked before the first batch goes to a leader, and again before
         one goes to a leader of another epoch: nothing is sent to it unless it returns, and what it raises ends all.
         `small`: the batches are small, so they share a connection, and requests, with those of other such partitions.
-        Every call for a partition must say the same. `contested`: somebody else may send these very batches, so what
+        Every call for a partition must say the same. `contested`: another producer may send these very batches, so what
         lies in front of each is looked at.
 
         Raises what `produce` raises, and TargetChanged if a batch is there twice; batches after the one that failed may

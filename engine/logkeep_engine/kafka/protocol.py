@@ -2,7 +2,7 @@
 
 `Wire.send` takes a `Call` and does framing and correlation. The request classes of libraries do not suit moving
 archives. They copy a batch about six times on its way out and once on its way in, know no topic ids, hide the broker's
-reason for a refused batch, and ask for topics to be created when they only want to know them.
+reason for a refused batch, and ask for topics to be created when they only need to know them.
 
 Layouts are those of `clients/src/main/resources/common/message/*.json` in Apache Kafka 4.1.
 """

@@ -1,6 +1,6 @@
 """Requests about many partitions at once: who leads them, where they begin and end, where a leader epoch ended.
 
-The data plane asks for one partition and wants an answer now (`protocol`); these are for planning and for proving,
+The data plane asks for one partition and needs an answer now (`protocol`); these are for planning and for proving,
 where one request is to do for thousands. `survey.Survey` sends them to the right brokers, again where it has to.
 
 Layouts are those of `clients/src/main/resources/common/message/*.json` in Apache Kafka 4.1.
@@ -66,8 +66,8 @@ class TopicView:
 
     @property
     def readable(self) -> bool:
-        """False if the broker says that the user may not read it. Who may read a topic may describe it, and who may not
-        is not told of it: an answer without that right is none.
+        """False if the broker says that the user may not read it. A user who may read a topic may describe it, and one
+        who may not does not see it: an answer without that right is none.
         """
         return self._may(_READ)
 

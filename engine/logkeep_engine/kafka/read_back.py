@@ -39,7 +39,7 @@ class ReadBack:
             return None
         try:
             written = await self._fetcher.written_by(*where, producer_id, start=floor, end=end)
-        except (OffsetOutOfRange, RecordsWithheld) as error:  # cut off meanwhile, or followers still lag
+        except (OffsetOutOfRange, RecordsWithheld) as error:  # cut off in the meantime, or followers still lag
             raise BrokerTrouble(error.message) from error
         if not written:
             return None

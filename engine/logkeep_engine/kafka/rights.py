@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 _TOPICS_A_REQUEST = 500
 _REQUESTS_AT_ONCE = 32
-_NO_PARTITION = (1 << 31) - 1  # no topic has so many, and the request holds no batch either
+_NO_PARTITION = (1 << 31) - 1  # no topic has this many, and the request holds no batch either
 _NO_TIME = 0  # a time-out that is refused before anything is looked up
 
 

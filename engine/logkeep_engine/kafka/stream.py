@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from logkeep_engine.kafka.fetch import Fetcher
 
 _LEAST_REMOTE_BYTES = 64 << 10
-_SPARING_BATCHES = 8  # with so many batches in an answer, about a sixteenth of it is cut off
+_SPARING_BATCHES = 8  # with this many batches in an answer, about a sixteenth of it is cut off
 
 
 class NextSize:

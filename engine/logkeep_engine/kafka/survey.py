@@ -39,8 +39,8 @@ class _Answer(Protocol):
 
 @dataclass(slots=True)
 class Answers(Generic[T]):
-    """Answers by topic and partition. `unknown`: brokers say that there is no such topic or partition. `silent`: nobody
-    gave an answer that can be used, with the reason.
+    """Answers by topic and partition. `unknown`: brokers say that there is no such topic or partition. `silent`: no
+    broker gave a usable answer, with the reason.
     """
 
     found: dict[Where, T] = field(default_factory=dict)
@@ -136,7 +136,8 @@ class Survey:
         return await self._ask_leaders(wanted, ask, read, "ask for the leader epochs of")
 
     async def registered(self) -> frozenset[int] | None:
-        """The brokers that the controller knows, also those that are down; None if brokers of this version do not tell.
+        """The brokers that the controller knows, also those that are down; None if brokers of this version do not
+        report it.
 
         Raises BrokerTrouble, BrokerRefused.
         """

@@ -157,18 +157,18 @@ class TopicAdmin(Admin):
                 yield name, entries
 
     def broker_configs(self, names: Collection[str]) -> dict[str, str]:
-        """The values that a broker has for these keys, and topics by default. Empty if no broker tells: that needs the
-        ACL DESCRIBE_CONFIGS on the cluster."""
+        """The values that a broker has for these keys, and topics by default. Empty if no broker reports it: that needs
+        the ACL DESCRIBE_CONFIGS on the cluster."""
         return _values(self._broker_entries() or {}, names)
 
     def configs_of_brokers(self, names: Collection[str]) -> list[dict[str, str]]:
-        """The same of each broker that tells. They differ while somebody changes one after the other, or where somebody
-        has forgotten one."""
+        """The same of each broker that reports it. They differ while they are changed one after the other, or if
+        one was forgotten."""
         return [_values(entries, names) for entries in self._told_entries()]
 
     def broker_settings(self, wanted: Callable[[str], bool]) -> dict[str, str] | None:
-        """The values that somebody has set for the brokers, of the keys that are wanted, as the first broker has them;
-        None if no broker tells. Secrets are never told."""
+        """The values that were set for the brokers, of the requested keys, as the first broker has them; None
+        if no broker reports them. Secrets are never reported."""
         entries = self._broker_entries()
         if entries is None:
             return None
@@ -179,11 +179,11 @@ class TopicAdmin(Admin):
         }
 
     def _broker_entries(self) -> Mapping[str, ConfigEntry] | None:
-        """The configuration of the first broker that tells it, None if none does."""
+        """The configuration of the first broker that reports it, None if none does."""
         return next(self._told_entries(), None)
 
     def _told_entries(self) -> Iterator[Mapping[str, ConfigEntry]]:
-        """The configurations of the brokers that tell theirs."""
+        """The configurations of the brokers that report theirs."""
         for node in sorted(self._cluster().brokers):
             try:
                 yield self._ask(partial(_broker_entries, node=node), f"read the configuration of broker {node}")
@@ -283,8 +283,8 @@ class TopicAdmin(Admin):
         return self.refused_topics([plan]).get(plan.name)
 
     def known_brokers(self) -> frozenset[int]:
-        """Ids of the brokers that the cluster has, also of those that are down. Controllers older than 4.0 do not tell
-        them: then it is those that are alive, and those that have a replica of a topic."""
+        """Ids of the brokers that the cluster has, also of those that are down. Controllers older than 4.0 do not
+        report them: then it is those that are alive, and those that have a replica of a topic."""
         registered = self.registered()
         if registered is not None:
             return registered
@@ -294,8 +294,8 @@ class TopicAdmin(Admin):
         return frozenset(found)
 
     def check_replicas(self, name: str, replicas: int) -> None:
-        """Raises if no topic `name` with so many replicas can be created now: TargetUnsuitable if the cluster has fewer
-        brokers, BrokerUnavailable if some are down and have not come back in time.
+        """Raises if no topic `name` with this many replicas can be created now: TargetUnsuitable if the cluster has
+        fewer brokers, BrokerUnavailable if some are down and have not come back in time.
 
         Controllers count brokers that have died, and not those that were shut down.
         """
@@ -413,7 +413,7 @@ async def _describe_configs(survey: Survey, *, topics: Sequence[str]) -> Describ
 
 
 async def _broker_entries(survey: Survey, *, node: int) -> Mapping[str, ConfigEntry]:
-    """The configuration of a broker, which it tells itself. Raises BrokerRefused if it does not."""
+    """The configuration of a broker, which it reports itself. Raises BrokerRefused if it does not."""
     answer = await survey.pool.ask(node, describe_configs([(BROKER, str(node))]), survey.patience / ATTEMPTS)
     for code, reason in answer.refused.values():
         raise BrokerRefused(f"{survey.pool.name(node)} says {Code.name_of(code)}: {reason}.")

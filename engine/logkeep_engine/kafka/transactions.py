@@ -125,8 +125,8 @@ class PaddingTransactions:
         self._sequence = 0
 
     async def hold(self) -> None:
-        """Fence, unless this holder has done so and knows of nobody who has fenced it since. Whoever then asks for the
-        log's end knows that `write` adds to it only if nobody else has written transactions meanwhile.
+        """Fence, unless this holder has done so and knows of no other that has fenced it since. Whoever then asks for
+        the log's end knows that `write` adds to it only if no other has written transactions in the meantime.
 
         Raises as `fence`.
         """
@@ -134,7 +134,7 @@ class PaddingTransactions:
             await self.fence()
 
     async def write(self, sizes: Sequence[int]) -> int:
-        """Add a transaction to the log: batches of so many empty records and the marker that aborts them, or without
+        """Add a transaction to the log: batches of this many empty records and the marker that aborts them, or without
         sizes a marker alone. Returns how many offsets it takes, when all of it is in the log, and nothing more of it
         will come. It takes fewer than asked for if the broker is slow: it must end before it times out.
 
@@ -159,7 +159,7 @@ class PaddingTransactions:
     # ---- the steps
 
     async def _begin(self) -> None:
-        """Begin the transaction. It is not begun again where nobody answers: the first request could come later still,
+        """Begin the transaction. It is not begun again without an answer: the first request could come later still,
         and open it when it has ended.
         """
         where = (self._topic, self._partition)

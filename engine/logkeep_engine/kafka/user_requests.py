@@ -102,7 +102,7 @@ class ScramUser(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Described(Generic[T]):
-    """The answer to a question: what there is, or the code and the reason why it is not told."""
+    """The answer to a question: what there is, or the code and the reason why it is not reported."""
 
     throttle_ms: int
     code: int

@@ -41,7 +41,7 @@ _SECONDS = 30.0  # a broker may have a hundred thousand ACLs to list
 
 @dataclass(frozen=True, slots=True)
 class Known(Generic[T]):
-    """Everything of a kind that the cluster has; or None, and the reason why it does not tell this user.
+    """Everything of a kind that the cluster has; or None, and the reason why it does not report it to this user.
     `switched_off`: the cluster cannot have any, since it has no authorizer."""
 
     items: tuple[T, ...] | None
@@ -73,7 +73,7 @@ class UserAdmin(Admin):
         return self._described(describe_scram_users(), "list SCRAM users")
 
     def cluster_operations(self) -> frozenset[str]:
-        """The operations on the cluster that this user may do, such as ALTER: all, if nobody checks."""
+        """The operations on the cluster that this user may do, such as ALTER: all, if nothing checks them."""
 
         async def ask(survey: Survey) -> ClusterView:
             return await survey.pool.ask(survey.pool.any_node(), describe_operations())

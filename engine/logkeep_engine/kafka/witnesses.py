@@ -135,7 +135,7 @@ def _standing(topic_id: str, said: Sequence[TopicView]) -> TopicStanding:
 
 
 def _is(topic: TopicView, topic_id: str) -> bool:
-    """Whether this may be the topic with that id. A broker that has no topic ids cannot tell."""
+    """Whether this may be the topic with that id. A broker without topic ids cannot report it."""
     return topic.code == Code.NONE and topic.topic_id in (topic_id, NO_TOPIC_ID)
 
 

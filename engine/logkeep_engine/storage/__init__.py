@@ -1,4 +1,4 @@
-"""Where an archive lies: an S3 bucket or a folder, behind one small interface.
+"""Where an archive lies: an S3 bucket or a folder, after one small interface.
 
     storage = open_storage(spec.storage)
     storage.create("catalog/00000000000000000000.json", data)   # fails with ObjectExists if the name is taken

@@ -19,7 +19,7 @@ PART_BYTES = 32 << 20
 """Bytes that a writer to an object store collects before it sends them: the parts of an upload, all but the last."""
 
 WHOLE_BYTES = 256 << 20
-"""The most bytes of an object that is read whole, unless the reader says less. A commit of a million segments has so
+"""The most bytes of an object that is read whole, unless the reader says less. A commit of a million segments has this
 many; what is larger is read in parts."""
 
 NOTE_BYTES = 1 << 20
@@ -67,7 +67,7 @@ class ColdObject:
 @dataclass(frozen=True, slots=True)
 class LockedObject:
     """An object that the store refuses to delete: it is retained until a time (seconds since the epoch), or has a legal
-    hold, which has no end by itself."""
+    hold, which has no end on its own."""
 
     path: str
     until: float | None
@@ -145,7 +145,8 @@ class Storage(ABC):
         """Find out whether the bucket or folder can be reached with these credentials. Never writes."""
 
     def check_path(self, path: str) -> None:  # noqa: B027 - most storages hold whatever a caller names
-        """Raises StorageRefused for an object, or a folder of objects, whose name cannot be held here. Asks nobody."""
+        """Raises StorageRefused for an object, or a folder of objects, whose name cannot be held here. Makes no
+        request."""
 
     @abstractmethod
     def create(self, path: str, data: bytes) -> None:
@@ -207,7 +208,7 @@ class Storage(ABC):
 
     @abstractmethod
     def unseen(self, prefix: str) -> tuple[UnseenObject, ...]:
-        """All that lies below `prefix` and no list shows. Raises StorageRefused if the store does not tell."""
+        """All that lies below `prefix` and no list shows. Raises StorageRefused if the store does not report it."""
 
     @abstractmethod
     def delete_unseen(self, found: Iterable[UnseenObject]) -> tuple[LockedObject, ...]:
@@ -222,7 +223,7 @@ class Storage(ABC):
     @abstractmethod
     def retrieve(self, cold: ColdObject, days: int, tier: str) -> None:
         """Ask the store to make an object readable, for so many days; returns at once. One that it was asked for before
-        is no error."""
+        is not an error."""
 
     def read(self, path: str, *, most: int = WHOLE_BYTES) -> bytes:
         """A whole object. Raises ObjectMissing, and ObjectTooLarge for one of more than `most` bytes."""

@@ -211,7 +211,7 @@ class LocalStorage(Storage):
         return ()
 
     def _not_listed(self, error: OSError) -> None:
-        """Raises for a folder that could not be read: what is in it would be missing in a list, and nobody would know.
+        """Raises for a folder that could not be read: what is in it would be missing in a list, without notice.
 
         One that has vanished, or never was, holds nothing.
         """
@@ -240,8 +240,8 @@ class LocalStorage(Storage):
         return target
 
     def _refuse_outside(self, target: Path, path: str) -> None:
-        """Raises StorageRefused if a symbolic link in the folder leads out of it: whoever may write there could have
-        made it."""
+        """Raises StorageRefused if a symbolic link in the folder leads out of it: a user who may write there could
+        have made it."""
         folder, root = os.path.realpath(target.parent), os.path.realpath(self._root)
         if folder != root and not folder.startswith(root.rstrip(os.sep) + os.sep):
             raise StorageRefused(

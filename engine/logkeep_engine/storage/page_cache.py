@@ -1,12 +1,12 @@
 """Files that grow at their end, and the memory that the system keeps of them.
 
-What a program writes stays in the page cache: until the disk has it, and after that as long as there is room. Nobody
-reads an archive soon after it was written, but its bytes push out what others read, count as the pod's memory, and
-take fresh pages all the time, which cost more to get than to fill where a hypervisor hands them out. And they wait for
-the sync at the end, while the disk has nothing to do.
+What a program writes stays in the page cache: until the disk has it, and after that as long as there is room. An
+archive is rarely read soon after it was written, but its bytes push out what others read, count as the pod's memory,
+and take fresh pages all the time, which cost more to get than to fill where a hypervisor hands them out. And they wait
+for the sync at the end, while the disk has nothing to do.
 
 So what lies after the first STEP_BYTES of a file goes past the page cache (O_DIRECT), from a buffer that is used again
-and again. A file system that does not take that gets all through the page cache, and is told to forget it.
+and again. A file system that does not take that gets all through the page cache, and is asked to drop it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from functools import cache
 from logkeep_engine.storage.base import Buffer
 
 STEP_BYTES = 2 << 20
-"""The disk is given so much at a time."""
+"""The disk is given this much at a time."""
 
 BEHIND_BYTES = 2 * STEP_BYTES
 """So far after the end of the file, the disk should be ready by now. If it is not, the bytes are asked about once
-more, and then they stay until the system wants the memory."""
+more, and then they stay until the system needs the memory."""
 
 _IDLE = 4  # buffers that are kept; a task writes as many large files at once
 _SYNC_FILE_RANGE_WRITE = 2  # begins to write, waits for nothing, takes no error away from `fsync` (linux/fs.h)
@@ -144,13 +144,13 @@ class WrittenFile:
 
 
 _idle: list[mmap.mmap] = []
-"""Buffers that nobody uses, each of STEP_BYTES and at the begin of a page. The last one was used last."""
+"""Unused buffers, each of STEP_BYTES and at the begin of a page. The last one was used last."""
 
 
 @cache
 def _begin_to_write() -> Callable[[int, int, int], object]:
     """A call that hands (descriptor, position, bytes) of a file to the disk. Without it, in other C libraries than
-    those of Linux, the disk begins when the system wants it to."""
+    those of Linux, the disk begins when the system decides."""
     call = getattr(ctypes.CDLL(None), "sync_file_range", None)
     if call is None:
         return lambda descriptor, position, size: None

@@ -85,7 +85,7 @@ def _avro(path: Path | None, confluent: bool) -> Decoder:
         schema = fastavro.parse_schema(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise SpecError(f"{path}: {error.strerror}", hint="Name a file with an Avro schema.") from error
-    except Exception as error:  # fastavro has errors of many kinds for what is no schema
+    except Exception as error:  # fastavro has errors of many kinds for what is not a schema
         raise SpecError(f"{path}: not an Avro schema: {error}") from error
 
     def decode(data: bytes) -> Any:

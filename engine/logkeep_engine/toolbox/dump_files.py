@@ -1,4 +1,4 @@
-"""The files beside a log, row by row: indexes, snapshots of producers, checkpoints of leader epochs."""
+"""The files next to a log, row by row: indexes, snapshots of producers, checkpoints of leader epochs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SNAPSHOT_VERSION = 1
 
 
 def dump_file(storage: Storage, path: str, base_offset: int = 0) -> Iterator[Row]:
-    """The entries of an index or another file beside a log. `base_offset` is that of its log.
+    """The entries of an index or another file next to a log. `base_offset` is that of its log.
 
     Raises CorruptIndex if it is not whole or not of a known version, Refused if it is not a file of a log.
     """

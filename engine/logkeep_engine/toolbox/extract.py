@@ -26,7 +26,7 @@ class ExtractedFile:
 
 def extract(source: LogSource, folder: Path) -> Iterator[ExtractedFile]:
     """Write the segments of an archive below `folder`, one partition after the other. Raises Refused for a source that
-    is no archive of batches, and for a file that is there already."""
+    is not an archive of batches, and for a file that is there already."""
     wanted = [segment for segment in source.segments if segment.has_batches and not segment.is_checkpoint]
     if source.archive is None or (source.segments and not wanted):
         raise Refused(

@@ -24,7 +24,7 @@ class IndexVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """One index object. `made` is what it should be; None: nobody knows. `found` None: it is not there.
+    """One index object. `made` is what it should be; None: unknown. `found` None: it is not there.
 
     `committed`: the catalog names it, or its segment.
     """

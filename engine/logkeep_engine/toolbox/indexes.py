@@ -64,8 +64,8 @@ def survey(source: LogSource, *, interval_bytes: int = INDEX_INTERVAL_BYTES) -> 
 
 
 def rewrite(index: Index) -> str:
-    """Write the index as it should be, whole and durable. Outside of an archive the old one is kept beside it with
-    `.bak` behind its name, or `.bak.2` and so on if an earlier one has that name; returns that name ("" if there is
+    """Write the index as it should be, whole and durable. Outside of an archive the old one is kept next to it with
+    `.bak` after its name, or `.bak.2` and so on if an earlier one has that name; returns that name ("" if there is
     none).
     """
     if index.made is None:

@@ -46,7 +46,7 @@ def zstd_size(storage: Storage, path: str, size: int) -> int:
 
 
 def frames(storage: Storage, path: str, start: int) -> Iterator[Buffer | DamagedBytes]:
-    """The log of a `.log.zst` that no catalog tells of."""
+    """The log of a `.log.zst` that no catalog describes."""
     size = next(info.size for info in storage.list(path) if info.path == path)
     table = _seek_table(storage, path, size)
     for frame in table.frames[table.index_at(start) :]:

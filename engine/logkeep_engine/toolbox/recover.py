@@ -5,9 +5,9 @@
     carry_out(plans)
 
 A log ends with the last batch that is whole, whose CRC holds, whose offsets rise and lie below the next segment
-(`log.recovery`). From a segment of the Records format, bytes that are no record are cut out
+(`log.recovery`). From a segment of the Records format, bytes that are not a record are cut out
 (`formats.records_recovery`): its torn end, and the bytes that its index jumps over, since the original tool continues
-behind a torn record. A segment of one byte is whole: that tool makes it when it begins a partition, which may never get
+after a torn record. A segment of one byte is whole: that tool makes it when it begins a partition, which may never get
 a record. Everything after the damage of a log is cut off too, with the later segments of the partition. A broker drops
 them, since after a crash nothing there was ever acknowledged as durable. The bytes that are cut off are kept under
 their name with `.orig` after it, or `.orig.2` and so on if an earlier recovery has taken that name.
@@ -217,7 +217,7 @@ def _entries(index: Path) -> int:
 
 
 def _cut_records(plan: RecoveryPlan, path: Path) -> None:
-    """A segment that has nothing whole is taken away: the original tool begins its partition anew, or continues in the
+    """A segment that has nothing whole is taken away: the original tool begins its partition again, or continues in the
     segment before. It goes last of what knows it.
     """
     if plan.valid_bytes:
@@ -239,7 +239,7 @@ def _index_of(path: Path) -> Path:
 
 
 def _set_aside(segment: ToolboxSegment) -> list[Path]:
-    """The log goes last: without it nobody would look for the others again."""
+    """The log goes last: without it no later run would look for the others."""
     path = _path_of(segment)
     stem = str(path).removesuffix(segment.suffix)
     kept = []
@@ -252,7 +252,7 @@ def _set_aside(segment: ToolboxSegment) -> list[Path]:
 
 
 def _copy(path: Path) -> Path:
-    """A copy beside the file, durable on return."""
+    """A copy next to the file, durable on return."""
     kept = _free_name(path)
     fresh = path.with_name(f"{path.name}{ORIGINAL}.tmp")
     copy = kept if kept.exists() else fresh

@@ -1,4 +1,4 @@
-"""Walks over a log in any state: good batches, batches that are damaged, and bytes that are no batch.
+"""Walks over a log in any state: good batches, batches that are damaged, and bytes that are not a batch.
 
     for item in scan(blocks, size):
         if isinstance(item, Batch): ...     # item.problem tells what is wrong with it, "" if nothing is
@@ -77,7 +77,7 @@ def scan(
             if item is None:
                 break
             if isinstance(item, Batch) and item.intact and item.header.last_offset - base_offset <= MAX_RELATIVE_OFFSET:
-                expected = item.header.next_offset  # also behind one that fell: it is said once
+                expected = item.header.next_offset  # also after one that fell: it is said once
             yield item
         damaged = window.pass_damage()
         if damaged is None:
@@ -103,7 +103,7 @@ class _Window:
 
     @property
     def left(self) -> int | None:
-        """Bytes of the log from `position` on; None: nobody knows."""
+        """Bytes of the log from `position` on; None: unknown."""
         return None if self._size is None else self._size - self.position
 
     def view(self, start: int = 0, end: int | None = None) -> memoryview:
@@ -120,7 +120,7 @@ class _Window:
         return base_offset, length, magic
 
     def fill(self, count: int) -> bool:
-        """Have at least `count` bytes; False: so many are not there."""
+        """Have at least `count` bytes; False: this many are not there."""
         if len(self) >= count:
             return True
         held: bytearray | None = None  # grows in place: a large batch is not held twice

@@ -103,7 +103,7 @@ class ToolboxSegment:
     @property
     def is_checkpoint(self) -> bool:
         """It is a snapshot of a metadata log, or a part of one of a compacted partition: batches, but no segment of the
-        log beside it, and without indexes of times."""
+        log next to it, and without indexes of times."""
         return self.suffix == CHECKPOINT
 
     def beside(self, suffix: str) -> bytes | None:

@@ -76,7 +76,7 @@ class LogKey(NamedTuple):
 @dataclass(frozen=True)
 class LogSource:
     """The segments that were found, by topic, incarnation, partition, folder and offset; `single` if the user named one
-    file, which may also be an index or another file beside a log.
+    file, which may also be an index or another file next to a log.
 
     `archive` and `state` are those of the archive that it is, or lies in; `topics` are those of its topics that were
     named, in the catalog's order, also those without a segment.
@@ -147,7 +147,7 @@ def open_source(
 
 
 def _find(uri: str, endpoint: str | None, region: str | None) -> LogSource:
-    storage = _open(uri, endpoint, region)  # refuses what is no storage URI before a part of it is used
+    storage = _open(uri, endpoint, region)  # refuses what is not a storage URI before a part of it is used
     root, inside = _archive_root(uri, endpoint, region)
     if root is not None:
         return _in_archive(root, inside)

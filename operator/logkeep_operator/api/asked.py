@@ -1,4 +1,4 @@
-"""A KafkaBackupRun as it is read from the API: somebody asks for a run of a KafkaBackup."""
+"""A KafkaBackupRun as it is read from the API: a user asks for a run of a KafkaBackup."""
 
 from __future__ import annotations
 

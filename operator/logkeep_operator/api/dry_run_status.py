@@ -1,4 +1,4 @@
-"""The part of a status that tells what a dry run has found."""
+"""The part of a status with the findings of a dry run."""
 
 from __future__ import annotations
 
@@ -157,13 +157,13 @@ class DryRunStatus(StatusPart):
     bytes: Count = 0
     """Bytes of record batches, or the most there may be; see counts."""
     counts: str = ""
-    """Exact if there are exactly so many records and bytes, AtMost if there may be fewer."""
+    """Exact if there are exactly this many records and bytes, AtMost if there may be fewer."""
     requests: Count = 0
-    """About so many requests to Kafka would move records."""
+    """About this many requests to Kafka would move records."""
     storage_requests: Count = 0
-    """About so many requests would go to the storage."""
+    """About this many requests would go to the storage."""
     seconds: Count | None = None
-    """The run would take about so many seconds."""
+    """The run would take about this many seconds."""
     bytes_per_second: Count | None = None
     """The rate from which the seconds are computed."""
     rate: str | None = None

@@ -1,5 +1,5 @@
 """The fields that this version reads and writes of each kind, and those that a CRD has. Where a CRD lacks one, the API
-server drops it from every object without a word.
+server drops it silently from every object.
 
 Fields are trees: names with the fields below them. None stands for a value whose fields are not listed, such as a
 number or a map.

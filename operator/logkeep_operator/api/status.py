@@ -86,8 +86,8 @@ class StatusWithConditions(StatusPart):
     observed_generation: Whole | None = None
     """Generation of the resource that this status is about; -1 before the operator has seen it."""
     conditions: Annotated[tuple[Condition, ...], schema(**MAP_OF_TYPES)] = ()
-    """Ready: the wanted run has succeeded. Reconciling: a run is on its way. Stalled: nothing will happen until
-    somebody acts. DataLoss: records are missing. Coverage: all that the spec names was found. RetentionRisk: Kafka may
+    """Ready: the wanted run has succeeded. Reconciling: a run is on its way. Stalled: nothing will happen until a
+    user acts. DataLoss: records are missing. Coverage: all that the spec names was found. RetentionRisk: Kafka may
     delete records before they are archived. ScheduledRun: a run of the schedule is on its way, or the operator releases
     held topics, and the success before it stands. Verified: what the last drill found. StaleKeys: keys are alive in the
     archive and gone from the cluster."""
@@ -106,7 +106,7 @@ class RunStatus(StatusPart):
     """Name of the Job."""
     requested_by: str | None = None
     """Origin of the run: an annotation, a KafkaBackupRun, the schedule or the spec. What an annotation says is a claim
-    of whoever may write the resource."""
+    by a user who may write the resource."""
     attempt: Count | None = None
     """How often the driver was started."""
     start_time: Timestamp | None = None
@@ -116,7 +116,7 @@ class RunStatus(StatusPart):
     heard_time: Timestamp | None = None
     """When the driver last wrote, or was first seen to run, by the API server's clock."""
     outcome: StatusOutcome | None = None
-    """How the run ended; absent while it goes on."""
+    """How the run ended; absent while it continues."""
     exit_code: Whole | None = None
     """The exit code of the driver, as that of the command line; absent if it has not reported its end."""
     message: str | None = None
@@ -159,7 +159,7 @@ class ProgressStatus(StatusPart):
     bytes_per_second: Count | None = None
     """Bytes of record batches in a second, over the last half minute."""
     seconds_left: Count | None = None
-    """Seconds until the run is done, if it goes on as in the last half minute."""
+    """Seconds until the run is done, if it continues as in the last half minute."""
     executors: Count | None = None
     """Executor pods that the run has asked for; 0 if the driver does the work itself."""
     point: Annotated[str | None, OnlyRestore] = None
@@ -209,7 +209,7 @@ class DrillStatus(StatusPart):
     drilled: Count | None = None
     """Partitions that were drilled in this cycle."""
     runs: Count | None = None
-    """All partitions are drilled within so many runs."""
+    """All partitions are drilled within this many runs."""
     progress: str | None = None
     """The same for people, such as 40/200, all partitions within 20 runs."""
     report: str | None = None
@@ -218,7 +218,7 @@ class DrillStatus(StatusPart):
 
 class HeldTopicsStatus(HeldTopics, StatusPart):
     """The topics that the last run holds. They are to be released at `release_time`, if the spec says so; until then
-    the release has failed so many times, at `failed_time` with this message."""
+    the release has failed this many times, at `failed_time` with this message."""
 
     release_time: Timestamp | None = None
     """When they are to be released, by topics.holdFor."""
@@ -305,7 +305,7 @@ class Status(StatusWithConditions):
     phase: Phase | None = None
     """State of the resource, in a word."""
     run: RunStatus | None = None
-    """The run that goes on, or the last one."""
+    """The run that continues, or the last one."""
     progress: ProgressStatus | None = None
     """How far the run has come."""
     archive: ArchiveStatus | None = None

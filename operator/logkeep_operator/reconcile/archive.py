@@ -9,7 +9,7 @@ from logkeep_operator.api import ArchiveStatus, Status, StatusOutcome
 
 
 def with_archive(status: Status, result: RunResult, uri: str) -> Status:
-    """The status with the archive as the run has left it. What the run has not told stays as it was, but a run that
+    """The status with the archive as the run has left it. What the run has not reported stays as it was, but a run that
     succeeded ends what it had to find out and has not: the deadlines, if it could not ask the brokers, and the
     retention, if it had none. After a run that failed both stand, since it has not changed them."""
     if result.archive_id:

@@ -170,7 +170,7 @@ def _said(before: AskedStatus, phase: AskedPhase, state: tuple[Condition, ...]) 
 
 
 def _stamped(one: AskedRun, answer: AskedStatus, now: datetime) -> AskedStatus:
-    """The status with times: of its conditions, and an end if it has ended at a time that nobody knows."""
+    """The status with times: of its conditions, and an end if it has ended at an unknown time."""
     merged = conditions.merge(one.status, answer.conditions, one.generation, now)
     final = answer.phase in (AskedPhase.SUCCEEDED, AskedPhase.FAILED)
     end = answer.end_time or (timestamp(now) if final else None)

@@ -12,7 +12,7 @@
 
 `ScheduledRun` is True in the third and fourth of these cases, and there once that has been so.
 `DataLoss` is there once a run has ended: True when records are missing, and it stays so until a run ends without.
-Unknown when a run succeeded whose report nobody could read.
+Unknown when a run succeeded whose report could not be read.
 `Coverage` (see `coverage`) is there once a backup has been planned: False when something that the spec names is not
 there.
 """
@@ -58,7 +58,7 @@ def without_scheduled_run(before: Status, wanted: Iterable[Condition]) -> tuple[
 
 
 def suspended(message: str) -> tuple[Condition, ...]:
-    """Nothing happens, because somebody has suspended the resource."""
+    """Nothing happens, because the resource is suspended."""
     return _three("Suspended", message)
 
 
@@ -68,7 +68,7 @@ def only_found_out(reason: str, message: str) -> tuple[Condition, ...]:
 
 
 def stalled(reason: str, message: str) -> tuple[Condition, ...]:
-    """Nothing happens until somebody acts."""
+    """Nothing happens until a user acts."""
     return _three(reason, message, stalled="True")
 
 

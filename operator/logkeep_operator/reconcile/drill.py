@@ -1,7 +1,7 @@
 """The result of a drill: in the status of its KafkaRestore, and in that of the KafkaBackup whose archive it has proved.
 
 A KafkaBackup shows the drill that has ended last, whichever KafkaRestore it was. The look at the restore writes it
-there, and compares first, so it is told once, and also if the operator was killed in between.
+there, and compares first, so it is reported once, and also if the operator was killed in between.
 """
 
 from __future__ import annotations

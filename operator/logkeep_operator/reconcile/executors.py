@@ -18,7 +18,7 @@ def useless_pods(observed: Observed) -> list[DeletePod]:
 
 
 def _held_drivers(observed: Observed) -> list[DeletePod]:
-    """The pods whose driver has failed while containers beside it run on, as a mesh's do. The Job begins no other
+    """The pods whose driver has failed while containers next to it run on, as a mesh's do. The Job begins no other
     attempt before. Where it would begin none, the run ends, and the pod goes with its Job."""
 
     def is_over(pod: PodState) -> bool:
@@ -30,10 +30,10 @@ def _held_drivers(observed: Observed) -> list[DeletePod]:
 
 def _useless_executors(observed: Observed) -> list[DeletePod]:
     """The executors to be deleted: those that have ended, those whose driver has ended, and those that have not begun
-    although their driver does the work itself. They would wait for a node, ask for quota or run on for nobody, until
+    although their driver does the work itself. They would wait for a node, ask for quota or run on for nothing, until
     the driver's pod goes with its Job.
 
-    One that is kept for its log may still run when its driver has ended: without a driver it ends by itself."""
+    One that is kept for its log may still run when its driver has ended: without a driver it ends on its own."""
     keep = _keeps_logs(observed)
     drivers = {pod.uid for pod in observed.pods if pod.role == ROLE_DRIVER and pod.alive}
 

@@ -1,8 +1,8 @@
 """Runs that a resource's children show and its status does not know.
 
 The operator makes a Job before the status names its run. Before the status is written, the resource may be changed, so
-that the API refuses the status; another operator may write first; somebody may delete the status. The Job runs on all
-the same, and its end and its loss must be told. Its children say what the status would have said of the run
+that the API refuses the status; another operator may write first; the status may be deleted. The Job runs on all
+the same, and its end and its loss must be reported. Its children say what the status would have said of the run
 (`RunOrigin`).
 """
 
@@ -21,7 +21,7 @@ _LONG_AGO = datetime.fromtimestamp(0, UTC)
 
 @dataclass(frozen=True)
 class FoundRun:
-    """A run known from its Job. ConfigMaps alone tell of none: whoever may create them could invent runs."""
+    """A run known from its Job. ConfigMaps alone prove none: a user who may create them could invent runs."""
 
     id: str
     origin: RunOrigin
@@ -60,7 +60,7 @@ def unknown_runs(observed: Observed) -> list[FoundRun]:
 
 
 def to_be_adopted(observed: Observed, found: FoundRun) -> bool:
-    """Whether the run becomes the run of the status: no other one is running, and this one is no older than the
+    """Whether the run becomes the run of the status: no other one is running, and this one is not an older than the
     last."""
     last = observed.resource.status.run
     if last is None:

@@ -82,7 +82,7 @@ class GoingOn(Starting):
         return self._running(run, found)
 
     def _queued(self, run: RunStatus, found: JobState) -> Plan:
-        """Somebody else, such as a queue, has suspended the Job and will let it continue."""
+        """Another party, such as a queue, has suspended the Job and will let it continue."""
         message = f"Job {found.name} is suspended, not by Logkeep: a queue such as Kueue starts it when there is room."
         return self._say(run, Phase.PENDING, "Queued", message)
 

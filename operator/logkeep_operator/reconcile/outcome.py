@@ -59,7 +59,7 @@ def last_result(documents: Documents, drivers: Sequence[PodState]) -> RunResult 
 def decide(job: JobState | None, documents: Documents, drivers: Sequence[PodState], now: datetime) -> JobOutcome | None:
     """The run's end, or None while it is running (or while the Job must be made again).
 
-    The result of a failed attempt is no end as long as the Job may start another one; success is an end at once.
+    The result of a failed attempt is not the end while the Job may start another one; success is an end at once.
     """
     result = last_result(documents, drivers)
     if result is not None and result.outcome == StatusOutcome.DRY_RUN:
@@ -70,7 +70,7 @@ def decide(job: JobState | None, documents: Documents, drivers: Sequence[PodStat
         if result is not None and result.exit_code in NEVER_RETRIED:
             return _failed(result, "", "", drivers, documents.unreadable)
         return None
-    # The Job waits for the whole pod: a container beside the driver may hold it for ever.
+    # The Job waits for the whole pod: a container next to the driver may hold it for ever.
     held = drivers[-1] if drivers and drivers[-1].held else None
     if job.complete or (held is not None and held.exit_code == 0):
         ended = _dry_run if is_dry_run(job.origin.key) else _succeeded

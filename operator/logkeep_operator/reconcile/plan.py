@@ -120,9 +120,9 @@ class TellBackup:
 @dataclass(frozen=True)
 class Plan:
     """First the actions in their order, then the status (None: leave it), then the events, then the answers to
-    KafkaBackupRuns, and what is told of a drill. `requeue_after` is in seconds, None waits for an event. `started` and
-    `finished` are for the counters: a run was started for the first time, a run ended with this outcome. `waits_since`
-    is set if a driver is to begin, or would if it were the run's turn (`turns`)."""
+    KafkaBackupRuns, and what is reported of a drill. `requeue_after` is in seconds, None waits for an event. `started`
+    and `finished` are for the counters: a run was started for the first time, a run ended with this outcome.
+    `waits_since` is set if a driver is to begin, or would if it were the run's turn (`turns`)."""
 
     actions: tuple[Action, ...] = ()
     events: tuple[Event, ...] = ()

@@ -97,7 +97,7 @@ def _rests(resource: Resource, now: datetime) -> bool:
         return False
     ready = status.condition("Ready")
     if ready is not None and ready.reason in (NOT_ALLOWED, CRDS_OUTDATED):
-        return False  # the installation may allow it meanwhile, or have other CRDs
+        return False  # the installation may allow it in the meantime, or have other CRDs
     run = status.run
     if status.phase is Phase.INVALID and run is None:
         return True
@@ -147,7 +147,7 @@ def _parse(resource: Resource) -> Spec:
 
 
 class _Reconciliation(GoingOn):
-    """A resource whose spec is valid: from the run before to the end of the run that it wants."""
+    """A resource whose spec is valid: from the run before to the end of the run that it requests."""
 
     def plan(self) -> Plan:
         if self.times.missed is not None:
@@ -275,7 +275,9 @@ class _Reconciliation(GoingOn):
         extra = self.book(run, outcome, include)
         self.status = with_release_time(self.status, self.spec, self.now)
         succeeded = outcome.outcome is StatusOutcome.SUCCEEDED
-        if self.wanted.id != run.id:  # asked for again meanwhile: this end says nothing of what is wanted now
+        if (
+            self.wanted.id != run.id
+        ):  # asked for again in the meantime: this end says nothing about what is requested now
             state = conditions.reconciling(outcome.reason, f"Another run is requested; the last one: {outcome.message}")
             return self.done(Phase.PENDING, (*state, *extra), 0.0)
         if outcome.outcome is StatusOutcome.DRY_RUN:
@@ -336,7 +338,7 @@ class _Reconciliation(GoingOn):
         )
 
     def _tell_left_topics(self) -> None:
-        """Tell of topics that the run before has left held: no status tells of them any more."""
+        """Tell of topics that the run before has left held: no status shows them any more."""
         held, last = self.before.held_topics, self.before.run
         if held is None or last is None or held.released_time is not None:
             return
@@ -348,7 +350,7 @@ class _Reconciliation(GoingOn):
         self.event("Warning", "TopicsStayHeld", message, last.id)
 
     def _may_lack_fields(self) -> bool:
-        """Whether a restore was made while its CRD lacked fields, and nobody has looked at it since. Without its
+        """Whether a restore was made while its CRD lacked fields, and it was not looked at since. Without its
         `dryRun` it would write."""
         ready = self.before.condition("Ready")
         if not self.resource.key.is_restore or self.before.run is not None or self.resource.run_again is not None:

@@ -1,8 +1,8 @@
 """The release of the topics that a restore holds, when `spec.topics.holdFor` is over.
 
 The run that holds them is started again, under its id: its driver finds that it has succeeded, and releases them as
-`logkeep release` does. That changes nothing that was changed before, so a Job that is gone, or whose end nobody has
-seen, is made again. The run of the status keeps its outcome. `status.heldTopics` tells when the topics are released,
+`logkeep release` does. That changes nothing that was changed before, so a Job that is gone, or whose end was not
+seen, is created again. The run of the status keeps its outcome. `status.heldTopics` tells when the topics are released,
 that they were, or why not yet. A release that has failed is tried again, later and later.
 """
 
@@ -114,7 +114,7 @@ def restored(resource: Resource, status: Status, message: str) -> tuple[Conditio
 
 
 def told_release(held: HeldTopicsStatus | None, message: str) -> str:
-    """The message of a restore, behind what is known of the release of its topics: the end of a message may be cut."""
+    """The message of a restore, after what is known of the release of its topics: the end of a message may be cut."""
     told = "" if held is None else _told(held)
     return "; ".join(filter(None, (told, message)))
 

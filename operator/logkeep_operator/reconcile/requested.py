@@ -1,7 +1,7 @@
 """Words for what asked for a run: `requestedBy` of its request, its result and the status, and in an event.
 
 The operator knows which input was new when it started the run. It does not know who wrote the input. The value of an
-annotation is a claim of whoever may write the resource; the API server's audit log knows the user.
+annotation is a claim by a user who may write the resource; the API server's audit log knows the user.
 """
 
 from __future__ import annotations

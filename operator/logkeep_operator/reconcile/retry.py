@@ -65,7 +65,7 @@ def hint_begin(resource: Resource) -> str:
 
 
 def hint_look_again(resource: Resource) -> str:
-    """A sentence that says how a dry run is repeated, when what it has found is mended."""
+    """A sentence that says how a dry run is repeated, when what it has found is repaired."""
     _, namespace, name = resource.key
     annotation = ANNOTATION_RETRY if resource.key.is_restore else ANNOTATION_RUN
     asks = f"kubectl -n {namespace} annotate {_short(resource)} {name} {annotation}=<a new value> --overwrite"

@@ -1,7 +1,7 @@
 """The condition RetentionRisk: does the next run come before the cluster deletes what it has to archive?
 
-The last run has told the deadline: from then on records that are not archived may be deleted. The next run must have
-ended by then. It is expected at the next time of the schedule, or else after the longest pause between the last
+The last run has reported the deadline: from then on records that are not archived may be deleted. The next run must
+have ended by then. It is expected at the next time of the schedule, or else after the longest pause between the last
 successful runs. What is due and has not begun is overdue. Then only the time that is left counts.
 """
 
@@ -44,7 +44,7 @@ class _Forecast:
 
 
 def risk_condition(resource: Resource, status: Status, now: datetime) -> Condition | None:
-    """The condition at the moment, with this status of the resource; None before a run has told of the archive."""
+    """The condition at the moment, with this status of the resource; None before a run has reported on the archive."""
     retention = status.retention
     if retention is None:
         if status.recovery is None:
@@ -101,7 +101,7 @@ def _reason(forecast: _Forecast, now: datetime) -> str:
 
 
 def _expected_start(resource: Resource, status: Status) -> datetime | None:
-    """The start of the next run, which may have passed; None if nothing tells it."""
+    """The start of the next run, which may have passed; None if unknown."""
     scheduled = parse_timestamp(status.next_schedule_time)
     if scheduled is not None:
         return scheduled + resource.max_jitter

@@ -1,13 +1,13 @@
-"""The run that a resource wants. Everything else follows from the run's id, and two reconciliations compute the same
+"""The run that a resource requests. Everything else follows from the run's id, and two reconciliations compute the same
 one.
 
-A KafkaRestore wants one run for ever, whose id depends on the uid only, unless a new value of the annotation
-`logkeep.dev/run-again` asks for another one, or a time of the schedule of its drill is due. A KafkaBackup wants another
+A KafkaRestore needs one run forever, whose id depends on the uid only, unless a new value of the annotation
+`logkeep.dev/run-again` asks for another one, or a time of the schedule of its drill is due. A KafkaBackup needs another
 run when a part of its spec changes that decides what is archived, when the annotation `logkeep.dev/run` gets a new
 value, when a time of its schedule is due, or when a KafkaBackupRun asks for it. `key` says these inputs: hashes and the
 time. The id also depends on the run before, since a spec that is changed back means another run with another plan.
 
-A dry run is another run than the one it is for. A KafkaRestore with `dryRun: true` wants one for each spec that it has
+A dry run is another run than the one it is for. A KafkaRestore with `dryRun: true` needs one for each spec that it has
 had, and for each value of `logkeep.dev/retry`.
 """
 
@@ -36,8 +36,8 @@ _RELEASE = "release"
 
 @dataclass(frozen=True)
 class WantedRun:
-    """The run that a resource wants. `inputs` is the part of `key` that comes from the spec. `trigger` is the value of
-    the annotation that asked for the run: `logkeep.dev/run`, or `logkeep.dev/run-again` of a restore. `scheduled` is
+    """The run that a resource requests. `inputs` is the part of `key` that comes from the spec. `trigger` is the value
+    of the annotation that asked for the run: `logkeep.dev/run`, or `logkeep.dev/run-again` of a restore. `scheduled` is
     the time of the schedule for which this or an earlier run was started last, `asked` the hash of the
     KafkaBackupRuns."""
 

@@ -48,7 +48,7 @@ _NOTHING_WRONG = frozenset({"RunStarted", "Pending", "Running", "Queued", "Waiti
 
 
 class Starting(Step):
-    """A resource whose spec is valid, and the run that it wants. `turns` says whether its driver may begin."""
+    """A resource whose spec is valid, and the run that it requests. `turns` says whether its driver may begin."""
 
     def __init__(self, observed: Observed, now: datetime, spec: Spec, engine: EngineSettings, turns: Turns) -> None:
         super().__init__(observed, now)
@@ -77,7 +77,7 @@ class Starting(Step):
         return conditions.reconciling(reason, message)
 
     def _waits_since(self) -> datetime | None:
-        """The time since which a run is on its way, None if the status tells of none."""
+        """The time since which a run is on its way, None if the status shows none."""
         for kind in ("Reconciling", conditions.SCHEDULED_RUN):
             found = self.before.condition(kind)
             if found is not None and found.status == "True":
@@ -108,7 +108,7 @@ class Starting(Step):
         self.actions += [DeleteConfigMap(name) for name in self._emitted_config_maps(wanted.id)]
 
     def _earlier_config_maps(self, run_id: str) -> Iterator[str]:
-        """The ConfigMaps of all other runs whose end is told."""
+        """The ConfigMaps of all other runs whose end is reported."""
         told = {entry.run_id for entry in self.before.history}
         for other, documents in self.observed.documents.items():
             # A report that the history does not know is of a run that a newer status tells of: this one is old.
@@ -165,7 +165,7 @@ class Starting(Step):
         return RunOrigin(wanted.key, wanted.trigger, previous, wanted.scheduled, wanted.asked, by).annotations()
 
     def requested_by(self, wanted: WantedRun) -> str:
-        """Say what asked for the run, as it was told when the run was started first: its Job may be gone since."""
+        """Say what asked for the run, as it was reported when the run was first started: its Job may be gone since."""
         last = self.before.run
         if last is not None and last.id == wanted.id and last.requested_by is not None:
             return last.requested_by
@@ -212,7 +212,7 @@ class Starting(Step):
         )
 
     def _refuse_another_owner(self) -> None:
-        """Raises Waiting if another KafkaBackup has the archive, and nobody has consented to take it over. A dry run
+        """Raises Waiting if another KafkaBackup has the archive, without a consent to take it over. A dry run
         writes nothing, and says it itself."""
         owner = self.observed.archive_owner
         if owner is None or self.spec.dry_run or self.resource.take_over is not None:

@@ -111,8 +111,8 @@ class Step:
         self.waits_since: datetime | None = None
 
     def invalid(self, error: SpecInvalid) -> Plan:
-        """Plan for a spec that is invalid, or not allowed: nothing runs until that changes. A run that ended meanwhile
-        is told as it ended."""
+        """Plan for a spec that is invalid, or not allowed: nothing runs until that changes. A run that ended in the
+        meantime is reported as it ended."""
         found = self.tell_unknown_run() or self.tell_loss_of_replaced()
         if found is not None:
             return found
@@ -172,7 +172,7 @@ class Step:
 
     def tell_unknown_run(self, wanted_id: str = "") -> Plan | None:
         """Tell of a run that the status does not know, in a plan with a status only: what to do about the run is
-        decided when the status knows it. None if there is no such run, or if it is the wanted one, which is started
+        decided when the status knows it. None if there is no such run, or if it is the requested one, which is started
         anyway."""
         for found in unknown_runs(self.observed):
             if found.id == wanted_id:
@@ -229,7 +229,7 @@ class Step:
 
     def tell_loss_of_replaced(self) -> Plan | None:
         """Tell what a replaced run had found missing until it was stopped, in a plan with a status only, since no later
-        run tells it again. Its history entry shows whether that was told."""
+        run reports it again. Its history entry shows whether that was reported."""
         for entry in self.status.history:
             result = self._last_words(entry.run_id) if entry.outcome == StatusOutcome.REPLACED else None
             if result is None or result.loss_total == 0:
@@ -255,7 +255,7 @@ class Step:
 
     def outcome(self, run_id: str) -> JobOutcome | None:
         """How the run has ended, None while it is running. A run that neither the status nor a Job tells of has no end:
-        whoever may create ConfigMaps can compute the names of its own, and write an end there beforehand."""
+        a user who may create ConfigMaps can compute the names of its own, and write an end there in advance."""
         run = self.before.run
         told = (run is not None and run.id == run_id) or any(entry.run_id == run_id for entry in self.before.history)
         if not told and run_id not in self.observed.jobs:

@@ -1,5 +1,5 @@
-"""The queue of runs that wait for a driver. At most so many runs have one at a time, in all and in a namespace, and the
-run that has waited longest comes first.
+"""The queue of runs that wait for a driver. At most this many runs have one at a time, in all and in a namespace, and
+the run that has waited longest comes first.
 
 A run that waits has no pods: it takes no room that the executors of another run need. A namespace that is full holds up
 no other namespace. A namespace without a limit of its own has a share of the places where other namespaces have
@@ -21,9 +21,9 @@ from logkeep_operator.settings import Concurrency
 
 NO_LIMIT = 0
 _NO_LIMITS = Concurrency()
-# A driver that has not come to run by then waits for somebody's help (an image, a Secret, a node): others may go first.
+# A driver that has not come to run by then waits for help (an image, a Secret, a node): others may go first.
 GIVES_WAY_AFTER = timedelta(minutes=5)
-# Positions up to the first number are told exactly. Behind it a status changes seldom, however many runs wait.
+# Positions up to the first number are reported exactly. After it a status changes seldom, however many runs wait.
 _POSITIONS = (10, 20, 50, 100, 200, 500, 1000)
 
 
@@ -110,7 +110,7 @@ def due(turns: Turns) -> list[Key]:
 
 def holds_place(observed: Observed, now: datetime) -> bool:
     """Whether a driver of the resource runs or is on its way. A driver that does not come to run gives way after a
-    time, and so does one on a node that nobody has heard of."""
+    time, and so does one on a node that has gone silent."""
     for job in observed.jobs.values():
         if job.finished or job.suspended or job.deleting:
             continue

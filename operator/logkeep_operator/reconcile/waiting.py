@@ -19,9 +19,9 @@ BACKUP_RECHECK_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class Waiting(Exception):
-    """The run cannot be started yet. `reason` and `message` are for the status meanwhile. `warn` makes an event of it,
-    since somebody may have to help. `requeue_after` is in seconds, None waits for an event. `stalled`: it cannot be
-    started until somebody changes something."""
+    """The run cannot be started yet. `reason` and `message` are for the status in the meantime. `warn` makes an event
+    of it, since a user may have to help. `requeue_after` is in seconds, None waits for an event. `stalled`: it cannot
+    be started until something is changed."""
 
     reason: str
     message: str

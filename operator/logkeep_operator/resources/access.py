@@ -3,7 +3,7 @@ starts there, and stay when the resources go.
 
 The driver's rules are in the chart, as a role that the operator may bind and cannot change. A driver makes and watches
 executors and writes its progress. It deletes nothing: Kubernetes cannot allow that by label or owner, so who may delete
-executors may delete the brokers beside them. Owner references take its pods away, and before them the operator does
+executors may delete the brokers next to them. Owner references take its pods away, and before them the operator does
 (`reconcile.executors`). It changes no pod either: another image in a pod is the end of it as well. Executors need
 nothing of the API and get no token.
 """
@@ -45,7 +45,7 @@ def _of_template(template: PodTemplate | None) -> str | None:
 
 
 def network_policy(namespace: str) -> dict[str, Any]:
-    """The NetworkPolicy of the drivers and executors of a namespace: nobody else connects to them. It does not say
+    """The NetworkPolicy of the drivers and executors of a namespace: nothing else connects to them. It does not say
     where they connect to."""
     pods = {
         "matchLabels": {LABEL_MANAGED_BY: MANAGED_BY},
@@ -62,7 +62,7 @@ def network_policy(namespace: str) -> dict[str, Any]:
 def is_earlier_binding(found: Mapping[str, Any]) -> bool:
     """Whether a RoleBinding is what an operator of another installation has made for drivers here. Its label alone says
     little, since anybody can write it. It must bind a role of the chart's drivers, and to their account only, so that
-    nobody else loses rights with it."""
+    no other account loses rights with it."""
     metadata = found["metadata"]
     labelled = (metadata.get("labels") or {}).get(LABEL_MANAGED_BY) == MANAGED_BY
     role = str((found.get("roleRef") or {}).get("name"))

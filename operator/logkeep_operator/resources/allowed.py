@@ -1,7 +1,7 @@
 """The limits that an installation sets to what resources ask for in their pods: images, service accounts, endpoints of
 object stores, and code that is not the image's.
 
-Whoever may create a KafkaBackup has pods made, and these can do what their account may, with what is in their image.
+A user who may create a KafkaBackup has pods made, and these can do what their account may, with what is in their image.
 They send the keys of a Secret, or the identity of their node, to the endpoint.
 """
 

@@ -13,7 +13,7 @@ from logkeep_engine.contract import names
 from logkeep_engine.contract.cluster import ClusterSpec, Tls
 from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec, StorageTls, mount_path
 
-# A pod has one container with one user, whose uid and groups may be the platform's: there is nobody to hide files from.
+# A pod has one container with one user, whose uid and groups may be the platform's: there is no one to hide files from.
 _READABLE = 0o444
 
 

@@ -1,7 +1,7 @@
 """This module lists what a resource may say of its pods without bringing code of its own into them: settings of Spark,
 variables, mounts and volumes that no program takes for code.
 
-These are lists of what is harmless. A list of what is harmful would never end: beside `spark.jars`, code comes in by
+These are lists of what is harmless. A list of what is harmful would never end: next to `spark.jars`, code comes in by
 `spark.kubernetes.decommission.script`, by `PYTHONPATH` with a ConfigMap, by `AWS_CONFIG_FILE` (botocore runs its
 `credential_process`), by a mount at `/etc/ssl`, whose `openssl.cnf` names libraries. Where the chart's
 `engine.allowed.code` is true, nothing here is asked.

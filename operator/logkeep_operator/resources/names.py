@@ -15,7 +15,7 @@ LABEL_RUN = contract.LABEL_RUN
 LABEL_ROLE = contract.LABEL_ROLE
 LABEL_KUEUE = "kueue.x-k8s.io/queue-name"  # of a Job: the queue of Kueue that suspends it and lets it go
 ANNOTATION_RESOURCE = "logkeep.dev/resource"  # the whole name, where the label had to be shortened
-# What a status says of a run, on the run's children: from them a run is known that no status tells of.
+# What a status says of a run, on the run's children: from them a run is known that no status shows.
 ANNOTATION_RUN_KEY = "logkeep.dev/run-key"
 ANNOTATION_RUN_TRIGGER = "logkeep.dev/run-trigger"
 ANNOTATION_RUN_SCHEDULED = "logkeep.dev/run-scheduled"

@@ -1,7 +1,7 @@
 """Whether an object under the name of a run's child is the one that the operator would make.
 
 The names of children follow from the resource, so anybody can compute them. Who may create objects in the namespace can
-take such a name beforehand. Labels, annotations and owner references are claims, too: whoever makes an object writes
+take such a name beforehand. Labels, annotations and owner references are claims, too: their author writes
 them. So what a run is told by is compared with its content.
 """
 

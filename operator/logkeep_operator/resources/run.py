@@ -44,7 +44,7 @@ GRACE_SECONDS = 60  # for a last commit and the result when the pod is told to g
 @dataclass(frozen=True)
 class RunToStart:
     """One run to be started. `storage` is the archive: for a restore with backupRef, that of the backup. `raw_storage`
-    is the same as the user wrote it. `kafka` is what `spec.cluster` means. The run's children get `annotations` beside
+    is the same as the user wrote it. `kafka` is what `spec.cluster` means. The run's children get `annotations` next to
     that with the resource's name. With `reconcile` a backup looks for stale keys. `anchor` is the newest commit of the
     archive that is known. With `release` a restore that has succeeded releases the topics that it holds."""
 
@@ -66,7 +66,7 @@ class RunToStart:
 
     @property
     def state(self) -> StorageSpec | None:
-        """The place where a restore keeps its state, None if that is beside the archive."""
+        """The place where a restore keeps its state, None if that is next to the archive."""
         return self.spec.state if isinstance(self.spec, KafkaRestoreSpec) else None
 
     @property
@@ -299,7 +299,7 @@ def _identity(run: RunToStart) -> list[str]:
 
 
 def _erasures(spec: KafkaBackupSpec | KafkaRestoreSpec) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """A mount and a volume for the keys of each erasure. The Secret may be gone: it is wanted once."""
+    """A mount and a volume for the keys of each erasure. The Secret may be gone: it is needed once."""
     if isinstance(spec, KafkaBackupSpec):
         for number, item in enumerate(spec.erasures or ()):
             name, reference = f"erasure-{number}", item.keys_secret_ref

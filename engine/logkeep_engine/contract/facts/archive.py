@@ -82,8 +82,8 @@ class TopicSnapshots(Facts):
     partitions that exactNowhere counts. Points of before the first backup lack what was compacted before it, also if it
     is absent."""
     exact_nowhere: Count32 | None = None
-    """Number of partitions of which no point is exact: their log was cut off in the cluster, and with it went what
-    tells their state. Absent if there is none."""
+    """Number of partitions of which no point is exact: their log was cut off in the cluster, and with it what
+    shows their state. Absent if there is none."""
 
 
 class TopicGenerations(Facts):
@@ -168,9 +168,9 @@ class TopicBehind(Facts):
     first_time: FactTime | None = None
     """Time of its earliest record in the archive."""
     last_time: FactTime | None = None
-    """All that was committed before this time can be restored. Absent if nobody knows it."""
+    """All that was committed before this time can be restored. Absent if unknown."""
     offsets: Count | None = None
-    """Offsets that were left when the run ended. Absent if nobody knows it."""
+    """Offsets that were left when the run ended. Absent if unknown."""
 
 
 class Recoverable(Facts):
@@ -220,7 +220,7 @@ class Deadlines(Facts):
     """From this time on records that are not archived may be deleted. It is the earliest time of all topics, and absent
     if the cluster deletes nothing of them."""
     unknown_topics: Count = 0
-    """Topics whose limits the brokers did not tell."""
+    """Topics whose limits the brokers did not report."""
     topics: Listed[TopicDeadline] = ()
     """Topics with the earliest deadlines, the earliest first, at most 20."""
 

@@ -85,7 +85,7 @@ class VerificationFacts(Facts):
     end_time: FactTime | None = None
     """When the verification had ended."""
     report: Uri = ""
-    """URI of the page that tells all of it. The same for programs lies beside it."""
+    """URI of the page with all details. The same for programs lies next to it."""
 
 
 class ReconcileFacts(Facts):
@@ -112,7 +112,7 @@ class ReconcileFacts(Facts):
     end_time: FactTime | None = None
     """When all was compared."""
     report: Uri = ""
-    """URI of the document that tells all of it, without keys."""
+    """URI of the document with all details, without keys."""
 
 
 class ClusterStateFacts(Facts):
@@ -174,8 +174,8 @@ class HeldTopics(Facts):
     released: Count | None = None
     """Number of topics that had their own retention then."""
     not_released_list: Listed[Said] = ()
-    """The others, at most 20, each with what logkeep release says of it. NotHeld: somebody had given it another
-    retention, or another restore holds it, and it was left as it is. Gone: somebody had deleted it."""
+    """The others, at most 20, each with what logkeep release says of it. NotHeld: it had been given another
+    retention, or another restore holds it, and it was left as it is. Gone: it had been deleted."""
 
     def without_names(self) -> HeldTopics:
         """The numbers alone."""
@@ -184,8 +184,8 @@ class HeldTopics(Facts):
 
 class DrillFacts(Facts):
     """The findings of a drill: the seconds from its start until the last record was acknowledged, and until all was
-    verified. `partitions` were restored, without this many `cold_segments`. `report` is the URI of the document that
-    tells all of it.
+    verified. `partitions` were restored, without this many `cold_segments`. `report` is the URI of the document
+    with all details.
 
     Only sampled drills have the numbers of the `cycle`: of `total` partitions, `drilled` were, and all are within this
     many `runs`."""

@@ -32,7 +32,7 @@ def timestamp(moment: datetime) -> str:
 
 
 def moment_of(seconds: float) -> datetime:
-    """The time in UTC, of seconds since the epoch as drivers tell them."""
+    """The time in UTC, of seconds since the epoch as drivers report them."""
     return datetime.fromtimestamp(seconds, UTC)
 
 

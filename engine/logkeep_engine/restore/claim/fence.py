@@ -1,15 +1,15 @@
 """Ends a run that continues after another one has taken it over.
 
 A driver that is stopped (SIGSTOP, a frozen node), or cut off from the place of its state, cannot show that it is still
-running, so another run may take over its plan (`takeover`). When it wakes up, it must not continue beside that one.
+running, so another run may take over its plan (`takeover`). When it wakes up, it must not continue next to that one.
 So the driver asks its fence before each change of the cluster, and its tasks ask theirs before they send more.
 
     with RunFence(state) as fence:
         fence.check()           # raises RestoreBusy
         control.create_topics(...)
 
-The driver first writes its note that it is still running, and then looks for the claim of another run. Whoever claims a
-run looks at that note once more after its claim. So whichever of the two comes later sees the other one.
+The driver first writes its note that it is still running, and then looks for the claim of another run. A run that
+claims another looks at that note once more after its claim. So whichever of the two comes later sees the other one.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RunFence(RunNote):
         self._taken_over_by: str | None = None
 
     def check(self) -> None:
-        """Raises RestoreBusy if another run has taken over this one, and what the storage raises if it cannot tell.
+        """Raises RestoreBusy if another run has taken over this one, and what the storage raises if that is unknown.
         Looks at most once in TRUSTED_SECONDS."""
         with self._lock:
             now = ClockReading.now()

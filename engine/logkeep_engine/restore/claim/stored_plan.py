@@ -31,7 +31,8 @@ def unknown_run(state: RestoreState) -> SpecError:
 
 
 def store_plan(context: RestoreContext, plan: RestorePlan) -> None:
-    """Store the plan of the run. Raises SpecError if another start of the run has stored another one meanwhile."""
+    """Store the plan of the run. Raises SpecError if another start of the run has stored another one in the
+    meantime."""
     state, data = context.state, plan.to_json()
     path = state.file(PLAN)
     try:

@@ -1,6 +1,6 @@
 """Who continues a restore: the run that has begun it, or another one that has taken it over.
 
-A run shows with its note that it is still running (`archive.catalog.run_note`), in the place of its state. Who would
+A run shows with its note that it is still running (`archive.catalog.run_note`), in place of its state. Who would
 continue the run watches this note first.
 
 Who takes a run over makes `runs/<its id>/taken-over.json`, on condition that there is none, and so one of several does.
@@ -8,10 +8,10 @@ The run itself looks for this object whenever it starts, after the first beat of
 at that note once more. So whichever of the two comes later sees the other one. The object is not part of the note: the
 run overwrites that, and not every store overwrites on condition.
 
-A driver that has slept meanwhile, and the tasks of a run, look for it while they run (`fence`).
+A driver that has slept in the meantime, and the tasks of a run, look for it while they run (`fence`).
 
-A run that was taken over names the next one, and that one may have been taken over, too. Whoever resumes continues the
-last of them. If that one has died before it had a plan, the plan of an earlier one is taken.
+A run that was taken over names the next one, and that one may have been taken over, too. A run that resumes continues
+the last of them. If that one has died before it had a plan, the plan of an earlier one is taken.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class RunClaim:
 
     def make(self) -> None:
         """Make the claim, after `refuse_alive`. Raises RestoreBusy if another run was faster, or the driver has
-        started meanwhile."""
+        started in the meantime."""
         try:
             self.last.storage.create(self.last.file(FILE), CLAIM.dumps({"by": self.taker.run_id}))
         except ObjectExists:

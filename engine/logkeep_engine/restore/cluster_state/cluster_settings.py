@@ -1,7 +1,7 @@
-"""Tells what does not come back of a cluster: settings of its brokers, and levels of its finalized features.
+"""Lists what is not restored of a cluster: settings of its brokers, and levels of its finalized features.
 
-Both belong to whoever runs the target: a restore changes neither. What differs is told, and listed in the document of
-the restore, since topics and groups without a value of their own do as these say.
+Both belong to the administrators of the target: a restore changes neither. What differs is reported, and listed in the
+document of the restore, since topics and groups without a value of their own do as these say.
 """
 
 from __future__ import annotations

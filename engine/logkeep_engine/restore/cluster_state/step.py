@@ -7,7 +7,7 @@
 Topics and groups come first, since an ACL may take rights from the very user who restores, and a quota slows it down.
 So quotas come before ACLs, those of the cluster itself come last, and those that deny after those that allow. ACLs that
 reach far come back only with a word in the spec (`wide_acls`). Only what is missing is added: nothing that the target
-has is changed or deleted, so the step can be done again. SCRAM users are named: Kafka tells nobody a password.
+has is changed or deleted, so the step can be done again. SCRAM users are named: Kafka never reveals a password.
 """
 
 from __future__ import annotations
@@ -373,13 +373,13 @@ def _bring_acls(
         if of_cluster:
             no = {item.item for item in refused}
             note(BroughtItems(compared, tuple(acl for acl in compared.missing if acl not in no), tuple(refused)))
-        # Behind a part of those of the cluster, the user might not send the rest.
+        # After a part of those of the cluster, the user might not send the rest.
         refused += control.create_acls(list(acls), at_once=MOST_ACLS if of_cluster else None)
     return _added(compared, refused, look)
 
 
 def _look(question: Callable[[], Known[T]], wanted: Collection[Any] | None) -> Callable[[], Known[T]]:
-    """The question, which raises BrokerRefused if the cluster does not tell what it has, and something is wanted."""
+    """The question, which raises BrokerRefused if the cluster does not report what it has, and something is needed."""
 
     def look() -> Known[T]:
         known = question()

@@ -1,7 +1,7 @@
-"""Compares what an archive has of a cluster's users with what the target has, and tells what becomes of it. Pure.
+"""Compares what an archive has of a cluster's users with what the target has, and says what becomes of it. Pure.
 
 An ACL whose host is a range of addresses, such as `10.0.0.0/8`, is understood from Kafka 4.4 on (KIP-1276). An older
-cluster takes it for the name of a host, which nobody has: then one that denies denies nobody anything.
+cluster takes it for the name of a host, which no client has: then one that denies has no effect.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class ComparedItems(Generic[T]):
-    """Archived items beside those of the target: all that are wanted, those that are missing, those that the target
+    """Archived items next to those of the target: all that are wanted, those that are missing, those that the target
     has with another value, those that are held back, and those that the target would not understand, with reasons."""
 
     wanted: tuple[T, ...]
@@ -53,7 +53,7 @@ class BroughtItems(Generic[T]):
 
 
 def compared_quotas(state: ClusterState, known: Known[Quota]) -> ComparedItems[Quota]:
-    """The archived quotas beside those of the target."""
+    """The archived quotas next to those of the target."""
     wanted = tuple(Quota(*row) for row in state.quotas or ())
     there = {(item.entity, item.key): item.value for item in known.items or ()}
     return ComparedItems(
@@ -70,7 +70,7 @@ def compared_acls(
     consent: RestoredAcls | None,
     features: Mapping[str, int],
 ) -> ComparedItems[Acl]:
-    """The archived ACLs beside those of the target, which has these users and finalized features."""
+    """The archived ACLs next to those of the target, which has these users and finalized features."""
     wanted, there = tuple(Acl(*row) for row in state.acls or ()), set(known.items or ())
     lacking = [acl for acl in wanted if acl not in there]
     held = held_back(lacking, known_principals(there, users.items or ()), consent or RestoredAcls())
@@ -99,7 +99,7 @@ def turn(acl: Acl) -> tuple[bool, bool]:
 
 
 def users_to_create(state: ClusterState, known: Known[ScramUser]) -> list[UserRow]:
-    """The archived users that the target does not have; all, if it does not tell."""
+    """The archived users that the target does not have; all, if it does not report them."""
     there = {(user.name, user.mechanism) for user in known.items or ()}
     return [user for user in state.users or () if user[:2] not in there]
 

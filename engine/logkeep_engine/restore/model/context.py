@@ -61,7 +61,7 @@ class RestoreContext:
         return self.refusals.gathered
 
     def slots(self, chunks: int, size: int, *, limited: bool) -> int:
-        """How many tasks will run at once, after Spark was told what they will do: `size` bytes in so many `chunks`.
+        """How many tasks will run at once, after Spark was told what they will do: `size` bytes in this many `chunks`.
         What does not write to the cluster is not `limited`."""
         if self.expect is None or not chunks:
             return self.spec.spark.executor.slots

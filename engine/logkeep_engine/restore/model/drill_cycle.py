@@ -5,7 +5,7 @@ drill takes the first partitions of it that were not drilled well in this cycle.
 also one that is archived only since it began; and a part that has failed is taken again by the next run, until it is
 good. When none is left, the next cycle begins, with another permutation.
 
-`runs/of-<digest>/drill-cycle.json` keeps what was drilled, in the place of the state. It is written when a drill has
+`runs/of-<digest>/drill-cycle.json` keeps what was drilled, in place of the state. It is written when a drill has
 verified its part.
 """
 

@@ -4,7 +4,7 @@ A task tells an `OffsetMapBuilder` the source offsets in the order in which it s
 in the order in which the broker acknowledges them. The n-th record of one side is the n-th record of the other. The
 finished map is one JSON object, `runs/<run id>/offset-maps/<target topic>/<partition>.json`. Its first line holds
 everything but the rows: a driver that starts again learns how many records a partition has without reading a map that
-may be large (a compacted topic has a row behind every record that compaction removed). Memory is bounded: rows that are
+may be large (a compacted topic has a row after every record that compaction removed). Memory is bounded: rows that are
 complete go to a temporary file.
 """
 
@@ -283,7 +283,7 @@ def read_offset_map(data: bytes, name: str) -> OffsetMap:
 
 
 def _rows(text: bytes) -> Iterator[Sequence[int]]:
-    """The rows. They are lines, and so many are parsed at once that they take no more memory than the text. Raises
+    """The rows. They are lines, and this many are parsed at once that they take no more memory than the text. Raises
     ValueError.
     """
     if not text.endswith(b"]}\n"):

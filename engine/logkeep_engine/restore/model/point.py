@@ -76,7 +76,7 @@ def choose_topics(archive: Archive, seen: ArchiveState, spec: KafkaRestoreSpec) 
 
 
 def taken_at(archive: Archive, seen: ArchiveState, point: PointSpec) -> list[TopicEntry]:
-    """The incarnations that a restore to the point takes if nobody chooses."""
+    """The incarnations that a restore to the point takes by default."""
     shows_record = sees_at(archive.storage, seen, point)
     return list(taken_topics(_counted_at(seen, point), shows=shows_record).values())
 
@@ -99,7 +99,7 @@ def plan_point(
     archive: Archive, archived: ArchiveState, topics: Sequence[TopicEntry], point: PointSpec | None
 ) -> PlannedPoint:
     """The point in these topics. Raises SpecError for offsets that the archive does not have, or does not have any
-    more. Without a point, what is missing is told."""
+    more. Without a point, what is missing is reported."""
     if point is None:
         told = (*_not_exact(archived, topics, PointPlan(archived.commit)), *exact_nowhere(archived, topics))
         return PlannedPoint(None, told)
@@ -267,7 +267,7 @@ def sees_at(storage: Storage, archived: ArchiveState, point: PointSpec | None) -
     """Ask if consumers see a record of an incarnation at the point: a topic that was created again later is not the one
     that is asked for. `archived` is without snapshots: which of them the point has differs from the newest.
 
-    An incarnation that cannot be seen at the point counts as seen: its user is told why, and no older one is taken
+    An incarnation that cannot be seen at the point counts as seen: its user learns why, and no older one is taken
     instead. Raises what the storage raises.
     """
     if point is None or point.time is None:
@@ -319,7 +319,7 @@ def _shows_before(
 
 
 def within(plan: PointPlan | None, choices: Iterable[Choice], loss: Iterable[LossFact]) -> Iterator[LossFact]:
-    """The losses of what a restore to the point wants."""
+    """The losses of what a restore to the point needs."""
     ids = {choice.source.name: choice.source.topic_id for choice in choices}
     for fact in loss:
         clip = None if plan is None else plan.clip((ids[fact.topic], fact.partition))
@@ -346,7 +346,7 @@ def at_point(
         found = with_snapshots(archived)
         return found, found
     if plan.seen > archived.commit:
-        # What was deleted since the plan was made is in the plan: whoever continues with it must miss it.
+        # What was deleted since the plan was made is in the plan: a run that continues with it must miss it.
         newest = view.state_at(archive, plan.newest, archive.load())
         archived = _as_of(archive, archived, plan.seen, newest)
     whole = with_snapshots(archived, plan.ends, plan.before)
@@ -367,7 +367,7 @@ class PointGroups:
 
 def groups_at(archive: Archive, archived: ArchiveState, point: PointSpec, plan: PointPlan) -> PointGroups:
     """The newest archived positions at or before the point: those of the last run that had ended by then. With offsets,
-    of each partition the newest position that does not lie behind its offset."""
+    of each partition the newest position that does not lie after its offset."""
     end = end_before(archive, archived, point)
     if point.time is not None:
         return PointGroups() if end is None else PointGroups(archived.in_branches(end.groups), end.run_id, end.time)

@@ -31,7 +31,7 @@ POINT = "point.json"
 @dataclass(frozen=True, slots=True)
 class PreviewedPartition:
     """The part of a partition that would be restored: offsets from `start` on and below `end`, of those that are
-    archived up to `archived_end`, and at most so many `records` in `batches` and `bytes`. `exact`: these are the
+    archived up to `archived_end`, and at most this many `records` in `batches` and `bytes`. `exact`: these are the
     numbers, and no bounds."""
 
     topic: str
@@ -149,5 +149,5 @@ def previewed(
 
 
 def _is_whole(entry: SegmentEntry, clip: Clip) -> bool:
-    """Whether every record of a segment is wanted, by the catalog alone. Of transactions some may have been aborted."""
+    """Whether every record of a segment is needed, by the catalog alone. Of transactions some may have been aborted."""
     return not (clip.timed or entry.transactional) and entry.next_offset <= clip.stop

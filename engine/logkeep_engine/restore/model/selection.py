@@ -70,7 +70,7 @@ def select_topics(
 ) -> TopicSelection:
     """The topics to restore, with their target names, in the order of these.
 
-    `topic_ids` names the topics for which another incarnation is wanted than the newest that has records, with its
+    `topic_ids` names the topics for which another incarnation is needed than the newest that has records, with its
     topic id; or with the id of a branch, and then `state` is that of `with_branches`. `shows` is as in
     `incarnations.taken`.
 
@@ -199,7 +199,7 @@ def _choose_incarnations(
 
 
 def with_branches(state: ArchiveState, topic_ids: Mapping[str, str]) -> ArchiveState:
-    """The archive with these branches in the place of the newest logs of their topics. Topic ids of incarnations change
+    """The archive with these branches in place of the newest logs of their topics. Topic ids of incarnations change
     nothing.
     """
     for name, chosen in topic_ids.items():

@@ -1,4 +1,4 @@
-"""The state that a restore needs to continue: objects in `runs/<run id>/` below `spec.state`, by default beside the
+"""The state that a restore needs to continue: objects in `runs/<run id>/` below `spec.state`, by default next to the
 archive.
 
 The archive is only read, so credentials that cannot write to it suffice if the state has a place of its own. If that
@@ -49,7 +49,7 @@ _READS_AT_ONCE = 32
 
 @dataclass(frozen=True)
 class RestoreState:
-    """The objects of one run's state. `beside`: they lie beside the archive."""
+    """The objects of one run's state. `beside`: they lie next to the archive."""
 
     storage: Storage
     run_id: str
@@ -137,7 +137,7 @@ class RestoreState:
             raise StateRefused(f"The restore cannot keep its state {where}: {error.message}", hint=hint) from error
 
     def refuse_begun_beside(self, archive: Archive) -> None:
-        """Raises SpecError if the run was begun with its state beside the archive, and that state was not moved
+        """Raises SpecError if the run was begun with its state next to the archive, and that state was not moved
         here."""
         if not self.beside and self._is_begun_beside(archive.storage):
             raise SpecError(
@@ -146,7 +146,7 @@ class RestoreState:
             )
 
     def _is_begun_beside(self, archive: Storage) -> bool:
-        """Whether the plan of the run lies beside the archive and not here. If the same plan is here, it is a copy, or
+        """Whether the plan of the run lies next to the archive and not here. If the same plan is here, it is a copy, or
         this is the same place by another name.
         """
         path = self.file(PLAN)
@@ -193,7 +193,7 @@ def _place(storage: StorageSpec | None) -> tuple[str, str] | None:
 
 
 def counted_ids(state: RestoreState) -> dict[str, str]:
-    """The ids of the created topics in which an earlier start has counted, as far as brokers had told them."""
+    """The ids of the created topics in which an earlier start has counted, as far as brokers had reported them."""
     try:
         found: dict[str, str] = COUNTED_NOTE.loads(state.storage.read(state.file(COUNTED)))["topicIds"]
     except (DocumentRefused, ObjectMissing):

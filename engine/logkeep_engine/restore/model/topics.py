@@ -78,7 +78,7 @@ def topic_segments(state: ArchiveState, topic: TopicEntry) -> list[SegmentEntry]
 class ExistingTopic:
     """A topic of the target cluster. `configs` are the effective values, defaults included, `own` those that were set
     on the topic itself. `topic_id` is empty if the brokers have no topic ids. `deletable`: the user may delete it, as
-    far as brokers tell.
+    far as brokers report it.
     """
 
     name: str
@@ -178,7 +178,7 @@ def check_append(choice: Choice, existing: ExistingTopic, facts: TopicFacts, now
 
 
 def _refuse_other_count(choice: Choice, existing: ExistingTopic) -> None:
-    """Raises TargetUnsuitable if a topic has another number of partitions than is wanted."""
+    """Raises TargetUnsuitable if a topic has another number of partitions than requested."""
     if existing.partitions != choice.wanted:
         raise TargetUnsuitable(
             f"spec.topics.partitionCount: topic {existing.name} has {so_many(existing.partitions, 'partition')} "
@@ -240,7 +240,7 @@ def working_configs(facts: TopicFacts) -> dict[str, str]:
 
 
 def own_configs(source: Mapping[str, str], wanted: TopicConfigs) -> dict[str, str]:
-    """The configuration that a created topic has in the end: the `source`'s own, with the changes that are wanted."""
+    """The configuration that a created topic has in the end: the `source`'s own, with the requested changes."""
     kept = source if wanted.policy is ConfigPolicy.RESTORE else {}
     left_out = {*_CLUSTER_BOUND, *wanted.ignore}
     return {key: value for key, value in kept.items() if key not in left_out} | wanted.override
@@ -283,7 +283,7 @@ def too_few_in_sync(
     target: str, own: Mapping[str, str], replicas: int, brokers: Mapping[str, str] = MappingProxyType({})
 ) -> TargetUnsuitable | None:
     """The error for a topic that would have fewer replicas than are wanted in sync, by its own configuration or that of
-    the `brokers`, as far as that is known: before Kafka 3.7 nobody can write to it with acks=all."""
+    the `brokers`, as far as that is known: before Kafka 3.7 no producer can write to it with acks=all."""
     least = own.get(MIN_INSYNC, brokers.get(MIN_INSYNC, ""))
     if replicas == BROKER_DEFAULT and brokers.get(DEFAULT_REPLICAS, "").isdecimal():
         replicas = int(brokers[DEFAULT_REPLICAS])
@@ -309,9 +309,9 @@ def plan_topic(
 ) -> TopicPlan:
     """The plan of one topic, producer ids not yet given (NEEDS_PRODUCER_ID where a task will run).
 
-    `segments` are the archived ones by partition; `end_offsets` those of the existing target topic. `replicas`: so many
-    are wanted instead of the archived number. `extents`: of the target's partitions, with `offsets: Same`. `replaces`:
-    the id of the topic that is deleted first.
+    `segments` are the archived ones by partition; `end_offsets` those of the existing target topic. `replicas`: this
+    many are wanted instead of the archived number. `extents`: of the target's partitions, with `offsets: Same`.
+    `replaces`: the id of the topic that is deleted first.
     """
     facts = topic_facts(segment for part in segments.values() for segment in part)
     if existing is None:

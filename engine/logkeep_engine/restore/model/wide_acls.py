@@ -1,6 +1,6 @@
 """Archived ACLs that come back only with a word in the spec (`spec.acls`): those that reach further than others.
 
-Whoever may write to the archive can put an ACL there. One that names a topic, a group or a transactional id, and a
+A writer of the archive can put an ACL there. One that names a topic, a group or a transactional id, and a
 principal whom the target knows, gives a known user the rights on one thing. The others could give a stranger the whole
 cluster, so the spec must name them. ACLs that deny something to a principal whom the target does not know come back:
 they take rights only.

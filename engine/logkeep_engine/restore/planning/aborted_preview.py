@@ -22,7 +22,7 @@ class AbortedPreview:
 
 
 def preview_aborted(partitions: Iterable[ArchivedPartition], most: int) -> AbortedPreview:
-    """Count the records of aborted transactions in the segments that have some, if these have at most so many bytes.
+    """Count the records of aborted transactions in the segments that have some, if these have at most this many bytes.
     Raises ArchiveDamaged."""
     found: dict[Partition, int] = {}
     work: list[tuple[ArchivedPartition, Spans, list[SegmentEntry]]] = []

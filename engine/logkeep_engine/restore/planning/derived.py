@@ -1,9 +1,9 @@
 """Holds a stored plan to what the spec, the archive and the cluster say: the plan is a claim.
 
-Whoever may write to the place of a restore's state could have put a plan there, or altered one. A run therefore derives
-its plan again and refuses a stored one that says otherwise: which topics go where, which partitions have something to
-restore, what is created and what is deleted, up to which point. It takes from the stored plan only what a later start
-cannot find out: producer ids, and the ends and limits of topics that were there before.
+A user who may write to the place of a restore's state could have put a plan there, or altered one. A run therefore
+derives its plan again and refuses a stored one that says otherwise: which topics go where, which partitions have
+something to restore, what is created and what is deleted, up to which point. It takes from the stored plan only what a
+later start cannot find out: producer ids, and the ends and limits of topics that were there before.
 
     planned, erased = derived(context, plan, name)
 """

@@ -123,7 +123,7 @@ class RestorePlanner:
 
     def load_claimed(self, *, found: bool) -> Planned:
         """The plan of this run, which says that it has succeeded, held to the spec. Topics that are gone, and erasures
-        since then, are no reason to refuse. `found` is as in `load_finished`. Raises SpecError, and StateAltered.
+        since then, are not a reason to refuse. `found` is as in `load_finished`. Raises SpecError, and StateAltered.
         """
         known = self._known()
         known = replace(known, spec_digest=self._digest) if found else known

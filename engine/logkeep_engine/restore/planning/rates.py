@@ -1,4 +1,4 @@
-"""The rate of earlier restores. Each keeps its result beside its plan: bytes, and the time from beginning to end.
+"""The rate of earlier restores. Each keeps its result next to its plan: bytes, and the time from beginning to end.
 
 The newest that has moved enough to tell counts, one into the same cluster before one into another.
 """

@@ -1,14 +1,14 @@
 """The run that has done a restore before, found by what the restore asks for.
 
 A KafkaRestore that is deleted and created again, as GitOps does it, is another resource and so another run. It must not
-restore again what has been restored. So a run first notes its id in `runs/of-<digest>/restore.json` in the place of its
+restore again what has been restored. So a run first notes its id in `runs/of-<digest>/restore.json` in place of its
 state. The digest is over the name of the restore, everything that decides what is restored to where, the archive and
 the Kafka cluster. The note says no more than which run it was: how that run ended is in its own `result.json`, which is
-there before anybody is told of a success.
+there before a success is reported.
 
 A Kafka cluster that was lost may be made again under its old id: Strimzi does so, and installations that write the id
-down. Its topics are gone then. And whoever may write to the place of the state could have put a note there. So whoever
-finds that a restore was done derives its plan again, and asks the brokers whether they have what it says.
+down. Its topics are gone then. And a user who may write to the place of the state could have put a note there. So a
+run that finds that a restore was done derives its plan again, and asks the brokers whether they have what it says.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def check_still_there(earlier: RunResult, planned: Planned, ids: Mapping[str, st
     """Check that the cluster has what the `earlier` run says that it has restored: the topics of its plan, each with at
     least as many records as the archive gives it. `ids` are those of the topics that it has noted.
 
-    Raises TargetChanged: somebody has deleted topics since, this is another cluster with the same id, or the note that
+    Raises TargetChanged: topics were deleted since, this is another cluster with the same id, or the note that
     the restore was done is forged.
     """
     plan = planned.plan
@@ -156,7 +156,7 @@ def other_topics(ids: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
 
 
 def noted_run(path: str, state: RestoreState) -> str | None:
-    """The run that an object in the place of the state names, if it is there. Raises ArchiveMismatch and
+    """The run that an object in place of the state names, if it is there. Raises ArchiveMismatch and
     ArchiveDamaged."""
     try:
         data = state.storage.read(path, most=RUN_NOTE.most)

@@ -1,6 +1,6 @@
 """A restore that continues one that another resource has begun (`ifTopicExists: Resume`).
 
-Every run that has a plan notes its id in `runs/begun-<digest>/restore.json` in the place of its state. The digest is
+Every run that has a plan notes its id in `runs/begun-<digest>/restore.json` in place of its state. The digest is
 over everything that decides what is restored to where, the archive and the Kafka cluster. What happens to topics that
 are there is not among it, and neither is the name of the resource. The newest run that has planned is the one that is
 noted.
@@ -10,7 +10,7 @@ that are replaced. So it finds in the target what that run has written, as a lat
 maps of partitions that are done come along, and so do the positions that consumer groups had before. From then on it
 is a run as any other.
 
-The run that was taken over must not continue beside it. So `runs/<its id>/taken-over.json` names the run that has done
+The run that was taken over must not continue next to it. So `runs/<its id>/taken-over.json` names the run that has done
 it (`claim.takeover`).
 """
 

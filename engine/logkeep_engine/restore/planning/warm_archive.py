@@ -16,8 +16,8 @@ from logkeep_engine.storage import Storage
 
 @dataclass(frozen=True, slots=True)
 class WarmArchive:
-    """The archive without what a drill leaves out: so many `segments`, of so many partitions. `told` names their cold
-    objects."""
+    """The archive without what a drill leaves out: this many `segments`, of this many partitions. `told` names their
+    cold objects."""
 
     archived: ArchiveState
     segments: int = 0

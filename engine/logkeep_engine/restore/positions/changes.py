@@ -1,11 +1,11 @@
 """Remembers which positions consumer groups had before a command or a restore has changed them.
 
-Each change of positions is a document `runs/<run id>/group-changes/<number>.json` in the place of the restore's state:
+Each change of positions is a document `runs/<run id>/group-changes/<number>.json` in place of the restore's state:
 0000 is that of the restore itself, later ones are those of `logkeep groups reset`. It is written before the first
 position is set, and has what each group had before. What it says is never replaced by something later: a run that is
 started again adds what is new, and leaves the other rows as they are. `made` says that all of it was set; before that
-it is unknown which of its positions were. A change that was taken back has an object `<number>.rolled-back.json` beside
-it. If a later start of the run changes positions again, its rows stand in the place of those that were taken back, and
+it is unknown which of its positions were. A change that was taken back has an object `<number>.rolled-back.json` next
+to it. If a later start of the run changes positions again, its rows stand in place of those that were taken back, and
 that object goes.
 """
 

@@ -91,8 +91,8 @@ def opener(state: RestoreState, topics: Sequence[TopicPlan]) -> Callable[[str, i
 
 
 class HeldMap:
-    """An offset map whose answers lie within what the run has restored: positions go where it says, so what somebody
-    has put into the object must not lead them elsewhere."""
+    """An offset map whose answers lie within what the run has restored: positions go where it says, so a
+    forged object must not lead them elsewhere."""
 
     def __init__(self, found: OffsetMap | StoredOffsetMap, topic: TopicPlan, part: PartitionPlan, name: str) -> None:
         """Raises StateAltered for a map of another partition."""
@@ -201,7 +201,8 @@ def refuse_members(control: ControlPlane, group_ids: Collection[str]) -> None:
 def change_positions(
     changes: Sequence[PositionChange], control: ControlPlane
 ) -> tuple[dict[PositionKey, NotSet], dict[PositionKey, str]]:
-    """Make the changes, read the positions back, and compare: what was refused, and what differs from what was wanted.
+    """Make the changes, read the positions back, and compare: what was refused, and what differs from what was
+    requested.
 
     What was before must be written down by then.
     """
@@ -216,7 +217,7 @@ def change_positions(
 
 
 def _different(made: Iterable[PositionChange], now: Mapping[PositionKey, GroupPosition]) -> dict[PositionKey, str]:
-    """Tell what the cluster has where it does not have what was wanted."""
+    """Tell what the cluster has where it does not have what was requested."""
     found: dict[PositionKey, str] = {}
     for change in made:
         wanted = None if change.after is None else change.after.offset

@@ -71,7 +71,7 @@ class Moved:
 
 
 def select(groups: Iterable[GroupEntry], wanted: ConsumerGroups) -> list[GroupEntry]:
-    """The archived positions of the groups that are wanted; there may be none."""
+    """The archived positions of the chosen groups; there may be none."""
     found = list(groups)
     patterns = NamePatterns(wanted.include, wanted.exclude)
     ids = {group_id for group_id in {entry.group_id for entry in found} if patterns.chooses(group_id)}
@@ -79,7 +79,7 @@ def select(groups: Iterable[GroupEntry], wanted: ConsumerGroups) -> list[GroupEn
 
 
 def select_and_rename(groups: Iterable[GroupEntry], wanted: RestoreGroups) -> list[GroupEntry]:
-    """The archived positions of the groups that are wanted, under the names that these get in the target.
+    """The archived positions of the chosen groups, under the names that these get in the target.
 
     Raises SpecError for a rename that makes an empty name, or that brings two groups together: one of them would lose
     its positions.
@@ -90,7 +90,7 @@ def select_and_rename(groups: Iterable[GroupEntry], wanted: RestoreGroups) -> li
 
 
 def target_names(group_ids: Iterable[str], wanted: RestoreGroups) -> dict[str, str]:
-    """The names in the target of the groups among these that are wanted. Raises as `select_and_rename`."""
+    """The names in the target of the chosen groups among these. Raises as `select_and_rename`."""
     patterns = NamePatterns(wanted.include, wanted.exclude)
     rules = [rename.rule() for rename in wanted.rename]
     names: dict[str, str] = {}
@@ -120,7 +120,7 @@ def refuse_unmatched(groups: Iterable[GroupEntry], wanted: ConsumerGroups, field
 
 
 def chosen_names(groups: Iterable[GroupEntry], wanted: RestoreGroups) -> set[str]:
-    """The names in the target of the archived groups that are wanted."""
+    """The names in the target of the chosen archived groups."""
     rules = [rename.rule() for rename in wanted.rename]
     return {_rename(group_id, rules) for group_id in {entry.group_id for entry in select(groups, wanted)}}
 

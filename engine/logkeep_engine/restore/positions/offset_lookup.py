@@ -70,7 +70,7 @@ class StoredOffsetMap:
         self._read = found.read
         self._name = name
         self._start = start
-        self._end = found.size - len(_END) + 1  # behind the newline of the last row
+        self._end = found.size - len(_END) + 1  # after the newline of the last row
         self._firsts: dict[int, int] = {}
         self._kept: OrderedDict[int, _Rows] = OrderedDict()
         self.summary = summary

@@ -34,7 +34,7 @@ Maps = Callable[[str, int], OffsetFinder]
 
 @dataclass(frozen=True, slots=True)
 class PreviewedRecord:
-    """The record before which a group stands: its source offset, its time (ms; None if it has none), its key."""
+    """The record that a group reads next: its source offset, its time (ms; None if it has none), its key."""
 
     offset: int
     timestamp: int | None

@@ -4,9 +4,9 @@ An attempt writes down the names of its topics before it creates them, and their
 object is deleted when the topics are. So an attempt that was killed leaves an object that names what it has left, and a
 later one deletes that: by topic id, which no other topic ever has.
 
-The object is a claim: whoever may write to the place of the state could have put it there. So a topic is deleted only
-if the brokers know the id by the name that is noted, the name begins with the prefix of the spec and the attempt's
-random part, and the topic carries the mark of the attempt: a number in its configuration that nobody else sets, and
+The object is a claim: a user who may write to the place of the state could have put it there. So a topic is deleted
+only if the brokers know the id by the name that is noted, the name begins with the prefix of the spec and the attempt's
+random part, and the topic carries the mark of the attempt: a number in its configuration that nothing else sets, and
 that it has from its creation on.
 """
 
@@ -96,7 +96,7 @@ class OpenDrill:
 
 
 class DrillTopics:
-    """The topics of one attempt, in the cluster and in the place of the state."""
+    """The topics of one attempt, in the cluster and in place of the state."""
 
     def __init__(self, storage: Storage, drill: OpenDrill) -> None:
         self._storage = storage

@@ -62,7 +62,7 @@ _SOME_PRODUCER_ID = 0  # rights are given for the prefix of transactional ids
 @dataclass(frozen=True)
 class DryRunFindings:
     """The report about a restore, without the refusals, and the warnings that it would give. `emitted`: KafkaTopics,
-    if they are wanted.
+    if they are requested.
     """
 
     report: DryRunReport
@@ -153,7 +153,7 @@ def _check_creation(
 
 
 def _check_rights(context: RestoreContext, plan: RestorePlan) -> None:
-    """Note what the user may not do, as far as a cluster tells that without a change."""
+    """Note what the user may not do, as far as a cluster reports that without a change."""
     targets = [topic.target for topic in plan.topics]
     starting_later = sorted({topic.target for topic in plan.topics for part in topic.partitions if part.log_start > 0})
 
@@ -287,7 +287,7 @@ def _topic(
 
 
 def _batches(plan: RestorePlan, part: PreviewedPartition) -> int:
-    """About so many batches, each of which is a request: batches as they are archived, or made of records."""
+    """About this many batches, each of which is a request: batches as they are archived, or made of records."""
     if plan.batching is None:
         return part.batches
     by_count, by_size = -(-part.records // plan.batching.max_records), -(-part.bytes // plan.batching.max_bytes)
@@ -295,7 +295,7 @@ def _batches(plan: RestorePlan, part: PreviewedPartition) -> int:
 
 
 def _storage_requests(planned: Planned) -> int:
-    """About so many requests to the archive: every object is read for the check, and logs once more to send them."""
+    """About this many requests to the archive: every object is read for the check, and logs once more to send them."""
     tasks = list(with_task(planned))
     entries = ((topic.source, entry) for topic, part in tasks for entry in planned.segments(topic, part.partition))
     return (

@@ -44,7 +44,7 @@ def restore(
 ) -> RunResult:
     """Restore as `spec` says and return the result; a run id that has succeeded returns its result and writes nothing.
 
-    `expect` is told how much there is to do, and `runner_factory` is called when the first tasks are ready. Raises a
+    `expect` gets the amount of work, and `runner_factory` is called when the first tasks are ready. Raises a
     LogkeepError when the restore cannot be done; the same run can then be started again and continues where it stopped.
     The caller hands the result to the reporter.
     """

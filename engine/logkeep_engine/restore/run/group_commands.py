@@ -176,7 +176,7 @@ class RestoredGroups:
         Raises StateAltered for a change of other groups than are wanted, or of other topics than are restored: what is
         written down of a change is a claim. Raises SpecError for options that choose a part of the change only, and if
         there is nothing to take back. Raises RestoreBusy if the run, or the one that continues in its place, has not
-        ended: it may set positions behind this. Raises GroupsHaveMembers and PositionsDiffer.
+        ended: it may set positions after this. Raises GroupsHaveMembers and PositionsDiffer.
         """
         self._check_run()
         state = self._context.state
@@ -241,8 +241,8 @@ class RestoredGroups:
                 )
 
     def _refuse_a_part(self, kept: KeptChange, left_out: set[str]) -> None:
-        """Raises SpecError for a change of groups that the spec chooses and the options do not: nobody has altered
-        it."""
+        """Raises SpecError for a change of groups that the spec chooses and the options do not: it was not
+        altered."""
         names = sorted({change.key[0] for change in kept.changes} & left_out)
         if names:
             raise SpecError(

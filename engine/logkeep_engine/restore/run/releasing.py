@@ -59,8 +59,8 @@ from logkeep_engine.restore.topics.retention import (
 
 
 class ReleaseOutcome(StrEnum):
-    """The outcome of a topic. `ReleasedBefore`: it has the retention that it is to have. `NotHeld`: somebody has given
-    it another one, or somebody else holds it. `Gone`: somebody has deleted it, or another topic has its name. The topic
+    """The outcome of a topic. `ReleasedBefore`: it has the retention that it is to have. `NotHeld`: it was given
+    another one, or another run holds it. `Gone`: it was deleted, or another topic has its name. The topic
     is left as it is then."""
 
     RELEASED = "Released"
@@ -146,7 +146,7 @@ class _Release(DriverRun):
 
 def release(context: RestoreContext, *, dry_run: bool = False, in_time: bool = False) -> list[ReleasedTopic]:
     """Give the topics of a run their retention; with `dry_run` only tell what would become of them. A release that was
-    interrupted is done again. One that was done is noted: somebody else may hold the topics since. With `in_time`
+    interrupted is done again. One that was done is noted: another run may hold the topics since. With `in_time`
     nothing is released before `spec.topics.holdFor` is over.
 
     Raises SpecError if the run has not succeeded or holds nothing, Refused if it is too early, RestoreBusy if the run

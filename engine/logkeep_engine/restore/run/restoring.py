@@ -4,7 +4,7 @@ The steps, by their rooms: plan (`planning`), create topics (`topics`), restore 
 (`sending`), verify if asked (`verification`), set the positions of consumer groups (`positions`), give topics the
 source's configuration (`topics`), bring back quotas and ACLs if asked (`cluster_state`), write KafkaTopics if asked
 (`topics`), result. A dry run (`dry_run`) plans, reports, and writes nothing but the KafkaTopics. Below
-`runs/<run id>/` in the place of its state (`model.state`) lie, in this order, what a driver that starts again needs to
+`runs/<run id>/` in place of its state (`model.state`) lie, in this order, what a driver that starts again needs to
 continue:
 
     started.json          when the last driver was started: the state can be written
@@ -25,8 +25,8 @@ continue:
     cluster-state-restored.json    what became of ACLs and quotas, and which users are to be created
     result.json           the end: a run that has succeeded is not done again
 
-Beside them, `runs/of-<digest>/restore.json` says which run a restore of this name was (`planning.restored_before`), and
-`runs/begun-<digest>/restore.json` which run of the same settings was planned last (`planning.resuming`).
+Next to them, `runs/of-<digest>/restore.json` says which run a restore of this name was (`planning.restored_before`),
+and `runs/begun-<digest>/restore.json` which run of the same settings was planned last (`planning.resuming`).
 
 Nothing else is written, and nothing to the archive if the state has another place. A crash at any point leaves topics
 with the working configuration, which deletes nothing.
@@ -137,8 +137,8 @@ class RestoreRun(DriverRun):
 
     @contextmanager
     def _telling_what_was_written(self) -> Iterator[None]:
-        """A refusal ends the run with REFUSED only if nothing was written to the cluster: afterwards somebody must look
-        at what is there."""
+        """A refusal ends the run with REFUSED only if nothing was written to the cluster: afterwards a user must
+        look at what is there."""
         try:
             yield
         except LogkeepError as error:
@@ -334,7 +334,7 @@ class RestoreRun(DriverRun):
         return self._earlier or self._done or replace(super().result(), verification=self._verification)
 
     def give_up(self, error: BaseException, result: RunResult) -> None:
-        """Store the failure beside the plan, if the run has got so far."""
+        """Store the failure next to the plan, if the run has got so far."""
         if self._begun is not None:
             archive, state = self._begun
             failure = replace(result, archive_id=archive.info.archive_id, end_time=time.time())
@@ -384,8 +384,8 @@ class RestoreRun(DriverRun):
         return replace(found, emitted=None)  # that was to the ConfigMap of another resource
 
     def _told_again(self, found: RunResult) -> RunResult:
-        """The result of an earlier start of this run, for whoever gives the command once more. A driver whose pod has
-        died before it could report is started again by itself, and reports what was done."""
+        """The result of an earlier start of this run, for a user who gives the command once more. A driver whose pod
+        has died before it could report is started again on its own, and reports what was done."""
         if self._requested_by != COMMAND_LINE:
             return found
         told = f"Nothing was restored now: run {self._run_id} had already succeeded at {human_time(found.end_time)}"

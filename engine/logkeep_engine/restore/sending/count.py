@@ -1,4 +1,4 @@
-"""Checks at the end of a run that the target still has all that the run has written. Success is not told before.
+"""Checks at the end of a run that the target still has all that the run has written. Success is not reported before.
 
 An acknowledged record can be lost as long as leaders change: an unclean election, or a disk that failed. The leader of
 each partition is asked for the leader epoch in which the last record was written (see `written.Mark`), which costs no
@@ -37,7 +37,7 @@ Where = tuple[str, int]
 @dataclass(frozen=True, slots=True)
 class WrittenEnd:
     """The end of all that a run has written to a partition with one producer id, by its own account. `mark` is None if
-    it has written nothing. `end`: where the log ends if nobody else writes.
+    it has written nothing. `end`: where the log ends if no other writes.
     """
 
     target: TargetPartition
@@ -195,8 +195,8 @@ def _target(topic: TopicPlan, partition: int, producer_id: int, start: int) -> T
 def lost(control: ControlPlane, items: Sequence[WrittenEnd], patience: float) -> list[TargetPartition]:
     """The partitions that lack something that was written, for each producer id.
 
-    Raises TargetChanged if somebody else has written to a created topic, TopicGone, and BrokerUnavailable where nobody
-    answers for `patience` seconds: such records are neither there nor lost.
+    Raises TargetChanged if somebody else has written to a created topic, TopicGone, and BrokerUnavailable without an
+    answer for `patience` seconds: such records are neither there nor lost.
     """
     gone = _without_mark(control, items, patience)
     short = {item.where for item in gone}

@@ -1,6 +1,6 @@
 """The least that a target holds when a restore into it was done: what bears out a note that says so.
 
-Notes in the place of the state (`result.json`, `counted.json`, offset maps) are claims, so each is held to the archive
+Notes in place of the state (`result.json`, `counted.json`, offset maps) are claims, so each is held to the archive
 and to the brokers: every partition of the target must reach as far as the records of the archive take it. Ends of logs
 never fall, whatever retention or compaction removes, and others may only add to them. Where transactions, times or
 damage leave the number of records open, a partition may hold fewer, and nothing is known of it.

@@ -54,7 +54,7 @@ class Outlet:
         self._contested = contested and not task.topic.created
         self._small = task.small
         self._counts_bytes = task.topic.divided
-        # Behind the look an attempt that was taken for dead may have written these very batches.
+        # After the look an attempt that was taken for dead may have written these very batches.
         self._log = LogEnd(max(target.start, written.log_end or 0), None)
         if written.mark is not None:
             self._log = LogEnd(written.mark.end, written.mark)
@@ -192,7 +192,7 @@ class Outlet:
     async def _check_nothing_behind(self) -> None:
         """Check that nothing of this run lies after its last record. In front of the others, `produce_many` looks.
 
-        Where nobody else writes to the topic, offsets tell it.
+        Where no other writes to the topic, offsets show it.
         """
         target = self._target
         end = await self._client.log_end(target.topic, target.partition)

@@ -182,7 +182,7 @@ class Padding:
     async def _check_padding(self, start: int, end: int, *, written: bool) -> int:
         """Check that in [start, end) lie transactions only: a batch that a broker took twice would stay there, and so
         would one of somebody else. Returns the leader epoch of the last batch, -1 if there is none. Raises
-        TargetChanged, and PositionLost if the log was cut off, or removed, meanwhile. Unless it was `written`
+        TargetChanged, and PositionLost if the log was cut off, or removed, in the meantime. Unless it was `written`
         before, PositionLost comes for records of this run, too: another attempt may have got further.
         """
         target, epoch = self._target, -1
@@ -213,7 +213,7 @@ class Padding:
     # ---- gaps
 
     async def _fill(self, to: int, *, last: bool = False) -> None:
-        """Let the log end at offset `to`, with nothing on its way. Where it is the `last` gap, the log may end behind
+        """Let the log end at offset `to`, with nothing on its way. Where it is the `last` gap, the log may end after
         it: no record is moved by that.
         """
         if self._sent == to:
@@ -278,7 +278,7 @@ class Padding:
 
 
 def sizes_for(gap: int) -> Sequence[int]:
-    """The batches of empty records of one transaction that fills so many offsets, or the first of them."""
+    """The batches of empty records of one transaction that fills this many offsets, or the first of them."""
     records = gap - 1
     sizes: list[int] = []
     while records > 0 and len(sizes) < _BATCHES:

@@ -82,7 +82,7 @@ class MemoryBudget:
 
     @asynccontextmanager
     async def taken(self, size: int) -> AsyncIterator[None]:
-        """Wait until so many bytes are left, and take them. A partition that wants more than all gets all."""
+        """Wait until this many bytes are left, and take them. A partition that asks for more than all gets all."""
         size = min(size, self._size)
         async with self._given_back:
             await self._given_back.wait_for(lambda: self._left >= size)

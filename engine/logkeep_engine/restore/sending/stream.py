@@ -57,7 +57,7 @@ class TaskStream:
 
 def stream_of(task: RestoreTask, done: int, left_out: LeftOut | None = None) -> Generator[Outgoing, None, None]:
     """Yield the batches of the archived partition, before they are divided, in order. The first `done` records come
-    with source offsets and sizes only. `left_out` counts the records of aborted transactions: those are no part of the
+    with source offsets and sizes only. `left_out` counts the records of aborted transactions: those are not part of the
     stream.
     """
     batches = _batches_of(task, done, left_out or LeftOut())

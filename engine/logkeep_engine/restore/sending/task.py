@@ -97,7 +97,7 @@ async def _begin(
     task: RestoreTask, shared: Shared, shared_look: _SharedLook, *, fresh: bool
 ) -> tuple[Written, _Pass | None]:
     """Find out what is in the target. Where the run should have written nothing yet (`fresh`), the first batches are
-    made ready meanwhile; they are dropped if it has.
+    made ready in the meantime; they are dropped if it has.
     """
     if not fresh:
         return await shared_look.written(task, shared), None
@@ -228,12 +228,12 @@ class _Pass:
             for outlet in self._outlets:
                 await outlet.finish()
         finally:
-            # A cancellation is no error that would end the others.
+            # A cancellation is not an error that would end the others.
             for outlet in self._outlets:
                 outlet.end()
 
     def _tell(self, at: int, records: int, size: int) -> None:
-        """Report how far the outlets have come: they are one partition in what is told."""
+        """Report how far the outlets have come: they are one partition in the report."""
         task = self._task
         self._at, self._records, self._bytes = max(self._at, at), self._records + records, self._bytes + size
         shown = task.topic.number_of(task.part)
@@ -245,7 +245,7 @@ class _Pass:
         archived, stream = self._task.archived, self._stream
         outlets = tuple(outlet.summary() for outlet in self._outlets)
         records = sum(outlet.records for outlet in outlets)
-        if records != stream.records:  # however it came: fewer records than the archive has are no success
+        if records != stream.records:  # however it came: fewer records than the archive has are not a success
             raise RuntimeError(f"{self._task.where}: {records} of {stream.records} records were sent")
         return PartitionSummary(
             source_topic=archived.topic,

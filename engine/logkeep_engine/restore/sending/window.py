@@ -6,7 +6,7 @@ import asyncio
 
 
 class Window:
-    """So much may be under way. Something that is larger may be under way alone. One task takes, others give back.
+    """This much may be under way. Something that is larger may be under way alone. One task takes, others give back.
 
     Who waits for room gets a third of all: to wait for each batch costs more than to send it.
     """
@@ -17,7 +17,7 @@ class Window:
         self._room: asyncio.Future[None] | None = None
 
     async def take(self, size: int) -> None:
-        """Wait until so much is left, and take it."""
+        """Wait until this much is left, and take it."""
         if self._left < min(size, self._size):
             await self._until(max(min(size, self._size), self._size // 3))
         self._left -= size

@@ -39,7 +39,7 @@ _DELETE_AND_BEGIN = (
 
 @dataclass(frozen=True, slots=True)
 class TargetPartition:
-    """A partition to which a run writes. It ended at offset `start` before the run. `created`: nobody else writes to
+    """A partition to which a run writes. It ended at offset `start` before the run. `created`: no other writes to
     it. `compacts`: its compaction may remove records of the run while the run lasts. `divided`: the run writes to it
     with other producer ids, too.
     """
@@ -131,7 +131,7 @@ class WrittenRows:
 class WrittenRecords:
     """The first `records` of a producer are in the log, where `rows` say (None: they were not kept), or the target's
     compaction or retention has removed them from there. `mark` is None if there is no batch of the producer. `log_end`:
-    where the log ended then; None: nobody has looked, since nothing can be there. Pickles without `rows`.
+    where the log ended then; None: it was not read, since nothing can be there. Pickles without `rows`.
     """
 
     records: int = 0
@@ -152,7 +152,7 @@ class WrittenRecords:
 @dataclass(frozen=True, slots=True)
 class Look:
     """A target partition to read. `target` stands for the producers that are `wanted`. `ours` are all that the run
-    writes with; None: others may write, too. `rows`: where the records lie is wanted. Pickles without secrets."""
+    writes with; None: others may write, too. `rows`: the places of the records are needed. Pickles without secrets."""
 
     connection: KafkaConnection
     target: TargetPartition
@@ -342,7 +342,7 @@ async def _among_others(
 
 
 def _refuse_other(wanted: Look, header: BatchHeader) -> None:
-    """Raises TopicExists for a batch that is not the run's, where nobody else may write."""
+    """Raises TopicExists for a batch that is not the run's, where no other may write."""
     if wanted.ours is not None and (header.magic < 2 or header.is_control or header.producer_id not in wanted.ours):
         raise _strange(wanted.target, f", at offset {header.base_offset}")
 

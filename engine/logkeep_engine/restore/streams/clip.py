@@ -19,7 +19,7 @@ from logkeep_engine.log.rows import Rows
 @dataclass(frozen=True, slots=True)
 class Clip:
     """The wanted records of a partition: offsets below `end`, times (ms) from `since` on and below `before`. None: no
-    bound. Of a transaction all records are wanted, or none.
+    bound. Of a transaction all records are needed, or none.
     """
 
     end: int | None = None
@@ -48,7 +48,7 @@ class Clip:
         return entry.times.min_base_timestamp < self.before
 
     def most_of(self, entry: SegmentEntry) -> int:
-        """The most records of a segment that are wanted, by the catalog alone."""
+        """The most records of a segment that are needed, by the catalog alone."""
         return entry.records if self.end is None else min(entry.records, max(0, self.end - entry.base_offset))
 
     def counts(self, entry: SegmentEntry) -> bool:

@@ -145,7 +145,7 @@ class BatchStream:
         """The batches for one that is too large to be rebuilt as a whole.
 
         It is unpacked again for every few of them, so that it does not lie in memory while these are on their way,
-        beside the large batches of all other partitions.
+        next to the large batches of all other partitions.
         """
         taken = 0
         while taken < header.record_count:

@@ -191,7 +191,7 @@ def _segments_across(partition: ArchivedPartition, entries: Sequence[SegmentEntr
 
 
 def _reaching_into(entries: Sequence[SegmentEntry], begun: Sequence[dict[int, int]], at: int) -> Iterator[int]:
-    """The segments before and behind one that have the rest of its transactions."""
+    """The segments before and after one that have the rest of its transactions."""
     first = min(begun[at - 1].values(), default=entries[at].base_offset) if at else 0
     before = at
     while before > 0 and entries[before - 1].next_offset > first:

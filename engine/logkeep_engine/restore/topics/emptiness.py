@@ -1,4 +1,4 @@
-"""A restore that would bring nothing is no success: it is refused before the first topic is created.
+"""A restore that would bring nothing is not a success: it is refused before the first topic is created.
 
 An archive in which no backup has come to its end holds whatever that backup has got to. `onDamagedArchive: Skip`
 restores it, for a cluster that was lost during its first backup. Topics may have no record because they had none,

@@ -51,7 +51,7 @@ def still_held(context: RestoreContext, plan: RestorePlan) -> tuple[HeldTopics |
 
 
 def held_now(context: RestoreContext, plan: RestorePlan) -> HeldTopics | None:
-    """The topics that a restore which has succeeded holds now: none that was released since, or that somebody has given
+    """The topics that a restore which has succeeded holds now: none that was released since, or that was given
     another retention."""
     if held_topics(context, plan) is None or is_released(context.state):
         return None
@@ -60,7 +60,7 @@ def held_now(context: RestoreContext, plan: RestorePlan) -> HeldTopics | None:
 
 def held_until(spec: KafkaRestoreSpec, done: RunResult) -> int | None:
     """The time at which topics are to be released that a restore with this result holds, in whole seconds since the
-    epoch, as a status has it. None: nobody but `logkeep release` releases them."""
+    epoch, as a status has it. None: only `logkeep release` releases them."""
     seconds = spec.topics.hold_seconds
     return None if seconds is None else int(done.end_time if done.earlier_end is None else done.earlier_end) + seconds
 

@@ -7,7 +7,7 @@ run was released.
 A note is a claim: it may give no other topic another retention, and no other key. One restore at a time holds a topic.
 A second one would note the hold of the first as what the topic had, and the release of each would let go what the other
 has brought. So a topic is refused that another run holds, if the state of that run lies in the same place. Of others
-nothing is known. A restore that holds nothing may append to it, and is told of the release.
+nothing is known. A restore that holds nothing may append to it, and learns of the release.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The topics of a restore as Strimzi's KafkaTopic resources (`emit: KafkaTopics`): each as the topic is in the end.
 
-The run writes them to a ConfigMap that the operator has made, when all else is done. Before that nobody must apply
-them: the topic operator would give a topic its own configuration while it is being filled, and retention would begin.
-"""
+The run writes them to a ConfigMap that the operator has made, when all else is done. Before that they must not be
+applied: the topic operator would give a topic its own configuration while it is being filled, and retention would
+begin."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def as_yaml(resources: Iterable[Mapping[str, Any]]) -> str:
 
 
 def emits(spec: KafkaRestoreSpec) -> bool:
-    """Whether the topics that the restore creates are wanted as resources."""
+    """Whether the topics that the restore creates are requested as resources."""
     return spec.emit is Emit.KAFKA_TOPICS
 
 
 def refuse_nowhere(spec: KafkaRestoreSpec, config_map: str | None) -> None:
-    """Raises SpecError if resources are wanted, and the run has no ConfigMap to write them to."""
+    """Raises SpecError if resources are requested, and the run has no ConfigMap to write them to."""
     if emits(spec) and config_map is None:
         raise SpecError(
             "spec.emit: only a run of the operator writes KafkaTopics, to a ConfigMap",
@@ -117,7 +117,7 @@ def refuse_too_many(context: RestoreContext, planned: Planned) -> None:
 
 
 def emit(context: RestoreContext, planned: Planned) -> EmittedFacts | None:
-    """Write the KafkaTopics of the restore to its ConfigMap, if they are wanted. Raises TopicsNotEmitted."""
+    """Write the KafkaTopics of the restore to its ConfigMap, if requested. Raises TopicsNotEmitted."""
     if not emits(context.spec) or context.topics_config_map is None:
         return None
     resources = emitted_topics(context, planned)

@@ -38,8 +38,8 @@ _STANDS_IN = ".logkeep-stands-in"
 def refuse_unconfirmed(
     choices: Sequence[Choice], existing: Mapping[str, ExistingTopic], confirmed: Iterable[str]
 ) -> None:
-    """Raises SpecError for a confirmed name that is no target, and TopicExists for a topic that would be replaced and
-    is not confirmed. Pure.
+    """Raises SpecError for a confirmed name that is not a target, and TopicExists for a topic that would be replaced
+    and is not confirmed. Pure.
     """
     named = set(confirmed)
     strange = sorted(named - {choice.target for choice in choices})
@@ -59,7 +59,7 @@ def unknown_target(names: Sequence[str]) -> SpecError:
 
 
 def not_confirmed(names: Sequence[str]) -> TopicExists:
-    """The error about topics that would be replaced without a word of consent."""
+    """The error about topics that would be replaced without consent."""
     return TopicExists(
         f"{shown(names)}: to be replaced, but not named in spec.confirm; nothing was written",
         hint="Replace deletes everything that a topic holds. Name each topic that may be deleted in spec.confirm.",
@@ -103,8 +103,8 @@ def delete_replaced(control: ControlPlane, plan: RestorePlan) -> None:
     """Delete the topics that the plan replaces, as far as they are there under their names, and wait until no broker
     knows them any more.
 
-    Raises StateAltered for an id that is another topic's, BrokerUnavailable if brokers do not tell, and BrokerRefused.
-    """
+    Raises StateAltered for an id that is another topic's, BrokerUnavailable if brokers do not report it, and
+    BrokerRefused."""
     ids = _replaced(plan)
     if not ids:
         return

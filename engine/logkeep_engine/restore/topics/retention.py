@@ -69,9 +69,9 @@ class TargetRetention:
 
 @dataclass(frozen=True, slots=True)
 class RetentionLoss:
-    """The records of a topic that its target would delete: at most `records` of `total`, in so many archived segments.
-    `oldest` is the time of the oldest in ms since the epoch, -1 if it is unknown. `why` names the topic and the limits.
-    `exact`: `total` is the number of records that the restore brings, and not only the most.
+    """The records of a topic that its target would delete: at most `records` of `total`, in this many archived
+    segments. `oldest` is the time of the oldest in ms since the epoch, -1 if it is unknown. `why` names the topic and
+    the limits. `exact`: `total` is the number of records that the restore brings, and not only the most.
     """
 
     why: str
@@ -130,7 +130,7 @@ def going(
     coming = [[entry for entry in log if _comes(entry, point)] for log in logs]
     old: list[SegmentEntry] = []
     if limits.ms is not None:
-        # Of a segment that does not come by the first records of its batches, records behind these may be old.
+        # Of a segment that does not come by the first records of its batches, records after these may be old.
         others = [[entry for entry in log if _may_come(entry, point)] for log in logs]
         old = _old(coming, point, now_ms - limits.ms) or _old(others, point, now_ms - limits.ms)
     large = [] if limits.bytes is None else [e for log in coming for e in _too_large(log, limits.bytes)]
@@ -303,7 +303,7 @@ def source_defaults(
 
 
 def lacks_own(topic: TopicEntry, wanted: TopicConfigs) -> list[str]:
-    """The RETENTION_KEYS that a created topic has from the brokers of the target, though nobody asked for that."""
+    """The RETENTION_KEYS that a created topic has from the brokers of the target, though that was not asked for."""
     if wanted.policy is not ConfigPolicy.RESTORE:
         return []
     own = own_configs(topic.configs, wanted)

@@ -36,7 +36,7 @@ _PAUSE = 0.2
 
 
 class CreatedTopics:
-    """The topics that one run creates, as `spec.topics` wants them. `mark` is set besides, from the creation on, and
+    """The topics that one run creates, as `spec.topics` says. `mark` is set besides, from the creation on, and
     stays."""
 
     def __init__(
@@ -55,7 +55,7 @@ class CreatedTopics:
         """Create the topics with a configuration that takes every batch as it is and deletes nothing.
 
         Topics that they replace are deleted first. If the plan is not `fresh`, an earlier start of the run may have
-        created some. Raises TopicExists for a topic that somebody else has created.
+        created some. Raises TopicExists for a topic that another client has created.
         """
         delete_replaced(self._control, plan)
         wanted = self.wanted(plan.topics)
@@ -207,7 +207,8 @@ class CreatedTopics:
 
 
 def check_created(control: ControlPlane, topics: Sequence[NewTopicPlan]) -> None:
-    """Check that topics of these names can be created with this configuration, which the user wants for all of them.
+    """Check that topics of these names can be created with this configuration, which the user has chosen for all of
+    them.
 
     Raises Refused for the key that brokers do not take, TargetUnsuitable and BrokerUnavailable for replicas that there
     cannot be. Nothing is created.

@@ -161,7 +161,7 @@ def facts_of(document: bytes, report: str) -> VerificationFacts | None:
             report=report,
             **counts,
         )
-    except ValueError:  # it is no report, or its outcome is no verdict
+    except ValueError:  # it is not a report, or its outcome is not a verdict
         return None
 
 

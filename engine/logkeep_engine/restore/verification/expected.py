@@ -29,12 +29,12 @@ from logkeep_engine.tasks import TaskContext, in_groups
 
 _READ_BYTES = 256 << 20  # archived bytes that one task reads
 _PER_SLOT = 4
-_SEGMENTS_AT_ONCE = 4096  # the driver holds the digests of so many with all that is known of them
+_SEGMENTS_AT_ONCE = 4096  # the driver holds the digests of this many with all that is known of them
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedWork:
-    """Segments of a partition of which a restore needs digests that nobody has kept. Pickles without secrets."""
+    """Segments of a partition of which a restore needs digests that were not kept. Pickles without secrets."""
 
     archived: ArchivedPartition
     segments: tuple[SegmentEntry, ...]
@@ -49,11 +49,11 @@ class ExpectedRecords:
     stretches: bytes
     times: RecordTimes
     made: int
-    """So many segments had to be read for it."""
+    """This many segments had to be read for it."""
 
 
 def expected_records(context: RestoreContext, tasks: Sequence[RestoreTask], buckets: int) -> list[ExpectedRecords]:
-    """The digests for each task, with the times in so many buckets. Those that had to be made are kept. Raises
+    """The digests for each task, with the times in this many buckets. Those that had to be made are kept. Raises
     ArchiveDamaged."""
     found: list[ExpectedRecords] = []
     for some in in_groups(tasks, lambda task: len(task.archived.segments), _SEGMENTS_AT_ONCE):
@@ -91,7 +91,7 @@ class ClippedWork:
 
 @dataclass(frozen=True, slots=True)
 class ClippedDigests:
-    """The digests of what a restore to a point brings of these segments, of which so many were `read` for it."""
+    """The digests of what a restore to a point brings of these segments, of which this many were `read` for it."""
 
     digests: tuple[SegmentDigests, ...]
     read: int

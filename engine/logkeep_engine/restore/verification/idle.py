@@ -15,7 +15,7 @@ from logkeep_engine.restore.verification.sources import TargetReader
 from logkeep_engine.restore.verification.task import Verdict
 
 _MOST_UNSEEN = 100
-"""So many offsets are looked at for records, since a marker may have been written twice. A partition with more has
+"""This many offsets are looked at for records, since a marker may have been written twice. A partition with more has
 others who write to it."""
 _NOBODY = -1
 

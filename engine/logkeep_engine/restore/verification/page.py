@@ -12,7 +12,7 @@ from logkeep_engine.restore.verification.plots import plots_of
 from logkeep_engine.restore.verification.task import Verdict, VerifiedPartition
 
 MAX_ROWS = 500
-"""So many partitions are shown, those that differ first."""
+"""This many partitions are shown, those that differ first."""
 
 _WORDS = {Verdict.VERIFIED: "verified", Verdict.NOT_VERIFIED: "not verified", Verdict.DIFFERENT: "different"}
 _CLASSES = {Verdict.VERIFIED: "good", Verdict.NOT_VERIFIED: "open", Verdict.DIFFERENT: "bad"}

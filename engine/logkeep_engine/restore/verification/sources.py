@@ -155,12 +155,12 @@ class RestoredRecords(ComparedRecords):
 
 class TargetReader(LiveRecords):
     """Reads one partition. In a topic that the run has created (`created`), all records are compared, and those of
-    other producers are counted beside that: there are `others`, from offset `others_from` on. In a topic that was there
-    before, only the run's own are compared.
+    other producers are counted next to that: there are `others`, from offset `others_from` on. In a topic that was
+    there before, only the run's own are compared.
 
     `stable` is the last stable offset, where a transaction of others may be open. No restored record is part of one. So
-    the run's own records are read after it, too; what others have there is not compared, since nobody knows yet
-    whether it will be seen.
+    the run's own records are read after it, too; what others have there is not compared, since it is unknown
+    yet whether it will be seen.
     """
 
     def __init__(

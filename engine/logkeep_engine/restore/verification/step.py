@@ -40,7 +40,7 @@ _ALL_BUCKETS = 1 << 17  # of the times of all partitions: the driver holds them
 
 
 def verify_restored(context: RestoreContext, planned: Planned) -> VerificationFacts:
-    """Verify all partitions of a restore, and write the report beside its plan. What differs is in the facts: nothing
+    """Verify all partitions of a restore, and write the report next to its plan. What differs is in the facts: nothing
     is raised for it. Raises SpecError for a topic that was divided."""
     if any(topic.divided for topic in planned.plan.topics):
         raise SpecError(

@@ -26,10 +26,10 @@ from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskProgress
 T = TypeVar("T")
 
 MAX_DIFFERENCES = 20
-"""So many differences of a partition are named. Then it is read no further."""
+"""This many differences of a partition are named. Then it is read no further."""
 
 MAX_REASONS = 20
-"""So many reasons of a partition are named."""
+"""This many reasons of a partition are named."""
 
 _AT_ONCE = 4
 _ROUNDS = 3  # a log may be cut off while it is read
@@ -167,8 +167,8 @@ class _Verification:
         return self._found()
 
     async def _read_through(self) -> bool:
-        """Compare the target from its beginning to its end. False if its log was cut off meanwhile: then what was found
-        may be of records that are gone."""
+        """Compare the target from its beginning to its end. False if its log was cut off in the meantime: then what was
+        found may be of records that are gone."""
         target, partition = self._restored.topic.target, self._restored.part.target
         reader = self._reader
         before, begins = await reader.epoch(), await reader.start()
@@ -342,7 +342,7 @@ class _Verification:
             )
 
     def _stretches_behind(self, start: int) -> list[int]:
-        """The ends of the stretches that reach behind a source offset."""
+        """The ends of the stretches that reach after a source offset."""
         return [item.end for item in self._expected if item.end > start]
 
     async def _found_in_archive(self, start: int, digests: frozenset[bytes]) -> int | None:
@@ -401,7 +401,7 @@ class _Verification:
             self._add([await self._what_is_behind(behind, first, left)])
 
     async def _what_is_behind(self, found: ListedRecords, first: int, count: int) -> Difference:
-        """So many records from a target offset on, after all that the archive has."""
+        """This many records from a target offset on, after all that the archive has."""
         archived = ListedRecords()
         for last in self._expected[-1:]:
             archived = await self._archived(self._wanted.listed, last.start, MAX_OFFSET, last.records)
@@ -468,6 +468,6 @@ def _wrong_digests(start: int, stop: int) -> str:
 
 
 def shortened(texts: Sequence[str], most: int) -> tuple[str, ...]:
-    """At most so many texts, and how many more there are."""
+    """At most this many texts, and how many more there are."""
     more = len(texts) - most
     return tuple(texts) if more <= 0 else (*texts[:most], f"and {more} more")

@@ -1,6 +1,6 @@
 """Objects of a bucket that cannot be read at once: they lie in a class for archives, and must be retrieved first.
 
-Which class an object has, a list tells. Whether it was retrieved, and for how long, only its own headers tell:
+A list shows which class an object has. Whether it was retrieved, and for how long, only its own headers show:
 `x-amz-restore: ongoing-request="true"` while the store works, and `"false"` with an end as long as the copy is there.
 """
 

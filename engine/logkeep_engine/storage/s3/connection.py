@@ -17,7 +17,7 @@ from logkeep_engine.storage.s3.place import S3Place
 QUICK_TIMEOUT = 5.0  # seconds without a byte of the answer to a request that is small, in its first attempts
 BODY_TIMEOUT = 30.0  # the same for others, and in later attempts: a store may be slow instead of gone
 QUICK_ATTEMPTS = 2
-_QUICK_BYTES = 1 << 20  # more than that, in either direction, is no small request
+_QUICK_BYTES = 1 << 20  # more than that, in either direction, is not a small request
 _PARTS_AT_ONCE = 4  # parts under way of all writers of a storage together
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ class S3Connection:
             return self._bodies
 
     def drop_idle(self) -> None:
-        """Close connections that nobody uses now. If one was silent, then a firewall on the way may have forgotten
+        """Close connections that are not in use. If one was silent, then a firewall on the way may have forgotten
         others too."""
         for client in (self._quick, self._bodies):
             if client is not None:
@@ -122,7 +122,7 @@ def _config(place: S3Place) -> dict[str, Any]:
         "max_pool_connections": 64,
         # One attempt: `Requests.retry` repeats, and botocore would multiply the time until a dead endpoint is reported.
         "retries": {"total_max_attempts": 1, "mode": "standard"},
-        # The checksum of `requests` is thirty times as fast as what botocore would compute by itself.
+        # The checksum of `requests` is thirty times as fast as what botocore would compute on its own.
         "request_checksum_calculation": "when_required",
     }
     if place.endpoint is not None and place.endpoint.startswith("http:"):

@@ -47,7 +47,7 @@ MAY_PASS = {
 
 
 class BehindEnd(LogkeepError):
-    """A range that starts at or behind an object's end."""
+    """A range that starts at or after an object's end."""
 
 
 class NotUnderstood(StorageRefused):
@@ -59,7 +59,7 @@ class RetrievedAlready(StorageRefused):
 
 
 class UploadGone(StorageRefused):
-    """The multipart upload is not known: aborted by somebody, or completed by a request whose answer was lost."""
+    """The multipart upload is not known: aborted by another client, or completed by a request whose answer was lost."""
 
 
 def translate(error: Exception, place: S3Place, path: str) -> LogkeepError:

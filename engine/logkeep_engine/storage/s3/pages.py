@@ -22,8 +22,8 @@ Page = dict[str, Any]
 def listed(place: S3Place, requests: Requests, prefix: str) -> Iterator[Page]:
     """The pages of the list of objects below `prefix`.
 
-    After a page that lacks the token of the next one, the older form of the request goes on after the last key: stores
-    that know only that form answer both alike. Raises ListUnreliable if a page repeats another.
+    After a page that lacks the token of the next one, the older form of the request continues after the last key:
+    stores that know only that form answer both alike. Raises ListUnreliable if a page repeats another.
     """
     progress, method, at = _Progress(place, prefix), "list_objects_v2", dict[str, str]()
     while True:

@@ -5,7 +5,7 @@
     body = part.opened()                # once for each attempt
 
 A part is large, because each is a request that costs money, so its memory comes in slabs as it fills. All parts but
-the last have the same size, since some stores want that. S3 takes 10,000 parts of at least 5 MiB.
+the last have the same size, since some stores require that. S3 takes 10,000 parts of at least 5 MiB.
 """
 
 from __future__ import annotations

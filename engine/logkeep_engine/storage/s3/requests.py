@@ -154,7 +154,7 @@ def _changed(name: str) -> StorageRefused:
 
 
 def base64_of(crc: int) -> str:
-    """CRC-32C as S3 wants it in a header. The store checks it, so that over TLS the payload need not be hashed to sign
-    it; without TLS botocore signs a SHA-256 as well.
+    """CRC-32C as S3 requires it in a header. The store checks it, so that over TLS the payload need not be hashed to
+    sign it; without TLS botocore signs a SHA-256 as well.
     """
     return b64encode(crc.to_bytes(4, "big")).decode()

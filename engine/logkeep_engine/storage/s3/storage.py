@@ -186,7 +186,7 @@ class S3Storage(Storage):
         return StorageRefused(told, hint="The credentials need s3:DeleteObject.")
 
     def _lock_of(self, failed: dict[str, Any]) -> LockedObject | None:
-        """The lock of an object that was not deleted; None if it has none, or the store does not tell."""
+        """The lock of an object that was not deleted; None if it has none, or the store does not report it."""
         key = str(failed.get("Key"))
         if failed.get("Code") in MAY_PASS:
             return None

@@ -15,7 +15,7 @@ from logkeep_engine.storage.s3.requests import Requests
 
 def old_versions(place: S3Place, requests: Requests, prefix: str) -> Iterator[UnseenObject]:
     """The versions of objects below `prefix` that are not current, without markers of deletions, which hold nothing.
-    Raises StorageRefused if the store does not tell, unless the bucket has never had versions."""
+    Raises StorageRefused if the store does not report it, unless the bucket has never had versions."""
     try:
         for page in marked(place, requests, prefix, "list_object_versions", "VersionIdMarker"):
             for item in page.get("Versions", ()):
@@ -29,7 +29,8 @@ def old_versions(place: S3Place, requests: Requests, prefix: str) -> Iterator[Un
 
 
 def unfinished_uploads(place: S3Place, requests: Requests, prefix: str) -> Iterator[UnseenObject]:
-    """The uploads below `prefix` that were begun and not ended. Raises StorageRefused if the store does not tell."""
+    """The uploads below `prefix` that were begun and not ended. Raises StorageRefused if the store does not report
+    it."""
     try:
         for page in marked(place, requests, prefix, "list_multipart_uploads", "UploadIdMarker"):
             for item in page.get("Uploads", ()):
@@ -49,7 +50,7 @@ def unfinished_uploads(place: S3Place, requests: Requests, prefix: str) -> Itera
 
 
 def abort_upload(requests: Requests, place: S3Place, item: UnseenObject) -> None:
-    """End an upload. One that has ended is no error."""
+    """End an upload. One that has ended is not an error."""
     try:
         requests.call("abort_multipart_upload", item.path, Key=place.key(item.path), UploadId=item.id)
     except UploadGone:

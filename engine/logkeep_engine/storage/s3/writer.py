@@ -128,7 +128,7 @@ class S3Writer(ObjectWriter):
         return _Arrived(named, body.crc32c(), len(body))
 
     def _is_there(self, checksum: str | None) -> bool:
-        """Whether an object of this size lies there, and of this checksum, if the store tells one."""
+        """Whether an object of this size lies there, and of this checksum, if the store reports one."""
         mode = {} if checksum is None else {"ChecksumMode": "ENABLED"}
         try:
             answer = self._requests.call("head_object", self._path, Key=self._key, **mode)

@@ -54,7 +54,7 @@ class KeySampleTask:
 
 @dataclass(frozen=True, slots=True)
 class KeySample:
-    """The number of keys that were looked at in a topic of so many partitions, and how many of them lie where each
+    """The number of keys that were looked at in a topic of this many partitions, and how many of them lie where each
     partitioner puts them. `whole`: no record was left out."""
 
     partitions: int
@@ -158,7 +158,7 @@ def _sample_task(context: RestoreContext, planned: Planned, topic: TopicPlan) ->
 
 
 def with_partitioners(context: RestoreContext, planned: Planned) -> tuple[Planned, list[str]]:
-    """The plan with the partitioner of each topic that is divided, and what to tell of them.
+    """The plan with the partitioner of each topic that is divided, and what to report about them.
 
     Raises TargetUnsuitable for topics whose records lie by another partitioner than the spec says, or by none that is
     known if the spec says nothing."""
