@@ -2,7 +2,7 @@
 later after errors.
 
 Keys belong to groups (namespaces). Work that takes long gives its place to other work, up to a share of each group, so
-slow answers in one group hold nobody else.
+slow answers in one group hold up no other.
 
     queue.add(key)          # from events: many adds become one call
     queue.add(key, anew=True)   # it asks for something else now: no back-off holds it
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)
 
-# Threads for each worker: so many groups may be slow at once until one must wait.
+# Threads for each worker: this many groups may be slow at once until one must wait.
 THREADS_PER_WORKER = 8
 
 

@@ -258,9 +258,9 @@ class HistoryEntry(StatusPart):
 
 
 class ArchiveStatus(ArchiveSize, StatusPart):
-    """The archive, and what a run has told of it. `anchor` names the newest known commit with all before it, and never
-    goes back by itself. `write_time` is the end of the last run that wrote the archive, `taken_over` the value of the
-    annotation `logkeep.dev/take-over` that was used."""
+    """The archive, and what a run has reported about it. `anchor` names the newest known commit with all before it, and
+    never goes back on its own. `write_time` is the end of the last run that wrote the archive, `taken_over` the value
+    of the annotation `logkeep.dev/take-over` that was used."""
 
     id: str | None = None
     """Id of the archive."""
@@ -274,7 +274,7 @@ class ArchiveStatus(ArchiveSize, StatusPart):
     """Number of the last commit."""
     anchor: Annotated[str | None, OnlyBackup] = None
     """The newest known commit with all commits before it: its number and a SHA-256. Every run refuses an archive that
-    does not have it (ArchiveRolledBack). It never goes back by itself. Pass it to logkeep verify --expect-commit."""
+    does not have it (ArchiveRolledBack). It never goes back on its own. Pass it to logkeep verify --expect-commit."""
     write_time: Annotated[Timestamp | None, OnlyBackup] = None
     """When the last run ended that wrote the archive."""
     taken_over: Annotated[str | None, OnlyBackup] = None
