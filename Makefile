@@ -114,7 +114,7 @@ demo: setup  ## a backup and a restore to watch; KEEP=1 leaves the node up
 demo-stop:  ## take down what make demo KEEP=1 left up
 	$(python) -m tests.demo stop
 
-docs:  ## the site of the docs, into build/docs/site; the page of metrics anew
+docs:  ## make the site of the docs in build/docs/site, and the page of metrics
 	$(python) -m tests.cluster.docs
 
 changelog:  ## what the next release would say, by the fragments in changes/
@@ -123,10 +123,10 @@ changelog:  ## what the next release would say, by the fragments in changes/
 wheel:  ## the wheel of operator, engine and kernel, into dist/
 	$(python) -m tests.cluster.wheel dist
 
-crds:  ## the CRDs, their copy in the chart and their reference, anew from the models
+crds:  ## write the CRDs, their copy in the chart and their reference from the models
 	$(python) -m tests.crds
 
-lock:  ## requirements.lock anew from pyproject.toml, with hashes: ARGS='--upgrade-package pyarrow'
+lock:  ## renew requirements.lock from pyproject.toml, with hashes: ARGS='--upgrade-package pyarrow'
 	$(python) -m tests.cluster.lock $(ARGS)
 
 clean:  ## end what killed runs left behind and forget everything that was built

@@ -68,7 +68,7 @@ class Metrics:
         )
         self._namespace_served = self._gauge(
             "logkeep_namespace_served",
-            "1 if all that the operator needs to read in the namespace can be read, else 0; * for the whole cluster.",
+            "1 if the operator can read everything that it needs in the namespace, else 0; * for the whole cluster.",
             "namespace",
         )
         self._crds_outdated = self._gauge(

@@ -57,7 +57,7 @@ def test_status_has_a_line_a_resource_and_the_whole_of_one(namespace: Namespace)
     logkeep = administrator(namespace)
     done = logkeep("status")
     assert (done.exit_code, done.stdout) == (0, "")
-    assert f"There is no KafkaBackup and no KafkaRestore in namespace {namespace.name}." in done.stderr
+    assert f"There is neither a KafkaBackup nor a KafkaRestore in namespace {namespace.name}." in done.stderr
     make(namespace, status=FAILED)
     namespace.apply("KafkaRestore", "nightly", restore_spec())
     head, *rows = logkeep("status").stdout.splitlines()
@@ -78,7 +78,9 @@ def test_status_has_a_line_a_resource_and_the_whole_of_one(namespace: Namespace)
     assert logkeep("status", "nightly", "-A").exit_code == 2
     missing = logkeep("status", "nightli")
     assert missing.exit_code == 2
-    assert f"There is no KafkaBackup and no KafkaRestore 'nightli' in namespace {namespace.name}." in missing.stderr
+    assert (
+        f"There is neither a KafkaBackup nor a KafkaRestore 'nightli' in namespace {namespace.name}." in missing.stderr
+    )
 
 
 def test_topics_says_what_is_protected_and_what_is_not(namespace: Namespace) -> None:
@@ -315,7 +317,7 @@ def test_inspect_of_an_archive_on_a_volume_says_where_to_read_it(namespace: Name
     make(namespace, storage={"uri": "file:///archive/a", "volume": {"claimName": "disk"}})
     done = administrator(namespace)("inspect", "nightly")
     assert done.exit_code == 2
-    assert "The archive file:///archive/a lies on the claim disk, which only pods can read." in done.stderr
+    assert "The archive file:///archive/a is on the claim disk, which only pods can read." in done.stderr
 
 
 LACKING: dict[tuple[str, ...], str] = {

@@ -461,7 +461,7 @@ def test_topic_that_was_deleted_since_the_last_backup_is_told(backups: Backups, 
     result = backups.run(f"{unique}.*")
     assert result.outcome == "Succeeded", result.message
     (warning,) = result.warnings
-    assert f"1 topic of the archive is not in the cluster any more: '{unique}-gone'" in warning
+    assert f"1 topic of the archive is no longer in the cluster: '{unique}-gone'" in warning
     assert result.coverage is not None
     assert (result.coverage.protected, result.coverage.vanished) == (1, 1)
 

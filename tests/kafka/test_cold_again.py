@@ -184,7 +184,7 @@ def test_an_object_that_the_store_calls_readable_and_does_not_give_is_named(
     world.cold.freeze("/topics/")
     headed = ColdObjects._headed
     monkeypatch.setattr(ColdObjects, "_headed", lambda self, data, _: headed(self, data, "warm"))
-    with pytest.raises(ObjectCold, match=r"lies in GLACIER.*all segments that the restore reads can be read"):
+    with pytest.raises(ObjectCold, match=r"is in GLACIER.*all segments that the restore reads can be read"):
         world.restore(Seen(), RETRIEVAL)
     assert world.cold.asked == []
 

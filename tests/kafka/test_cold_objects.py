@@ -55,7 +55,7 @@ class TestStorage:
 
     def test_a_cold_object_is_named_with_its_class(self, storage: Storage, bucket: str, proxy: S3Proxy) -> None:
         ColdObjects(proxy, bucket, "DEEP_ARCHIVE").freeze("a/cold")
-        told = rf"^s3://{bucket}/an/archive/a/cold lies in DEEP_ARCHIVE and cannot be read before it is retrieved\."
+        told = rf"^s3://{bucket}/an/archive/a/cold is in DEEP_ARCHIVE and cannot be read before it is retrieved\."
         with pytest.raises(ObjectCold, match=told):
             storage.read("a/cold")
         with pytest.raises(ObjectCold, match=told) as cold:
@@ -192,7 +192,7 @@ def world(kafka: KafkaBroker, s3: S3Server, bucket: str, proxy: S3Proxy, unique:
 def test_a_restore_that_may_not_retrieve_names_what_is_cold(world: World) -> None:
     world.cold.freeze("/topics/")
     for more in ({}, {"point": {"asOf": "2023-11-14T22:13:21Z"}}):
-        with pytest.raises(ObjectCold, match=r"cannot be read before it is retrieved.*GLACIER|lies in GLACIER"):
+        with pytest.raises(ObjectCold, match=r"cannot be read before it is retrieved.*GLACIER|is in GLACIER"):
             bring_back(world.spec(**more))
     assert world.cold.asked == []
     assert f"{world.topic}-copy" not in topic_names(world.kafka.bootstrap)
@@ -322,7 +322,7 @@ def test_merges_leave_out_what_is_cold_and_do_it_later(world: World) -> None:
     result = back_up(merging, "merge-1")
     (told,) = [warning for warning in result.warnings if "merge" in warning]
     assert "of small segments left out, since objects are cold: first s3://" in told
-    assert "lies in GLACIER" in told
+    assert "is in GLACIER" in told
     assert world.cold.asked == []
     world.cold.freeze()
     assert "merged 3 small segments into 1" in back_up(merging, "merge-2").message

@@ -167,7 +167,7 @@ class TestPoints:
             restored_to(kafka, archived, {"timestamp": early}, "none")
         result = restored_to(kafka, archived, {"timestamp": early}, "none", allowEmpty=True)
         assert result.records == 0
-        assert f"no record of 1 topic lies within spec.point: nothing was restored to {unique}-none" in result.warnings
+        assert f"no record of 1 topic is within spec.point: nothing was restored to {unique}-none" in result.warnings
         for kind in ("asOf", "timestamp"):
             restored_to(kafka, archived, {kind: late}, f"late-{kind}")
             check(kafka, archived, unique, f"late-{kind}", source)
@@ -345,7 +345,7 @@ def test_a_point_inside_of_the_first_transaction_is_refused(
         restored_to(kafka, tmp_path, inside, "late")
     result = restored_to(kafka, tmp_path, inside, "allowed", allowEmpty=True)
     assert (result.records, committed(kafka, f"{unique}-allowed")) == (0, [])
-    told = f"no record of 1 topic lies within spec.point: nothing was restored to {unique}-allowed"
+    told = f"no record of 1 topic is within spec.point: nothing was restored to {unique}-allowed"
     assert told in result.warnings
 
 

@@ -112,4 +112,4 @@ def test_what_to_check_is_named_as_the_options_are(s3: S3Server, storage: Storag
 def test_nothing_there_is_said(s3: S3Server, storage: Storage) -> None:
     done = run(s3, "dump", f"{storage.uri}/empty")
     assert done.exit_code == 2
-    assert done.stderr.startswith(f"error: {storage.uri}/empty: there is no archive and no log.")
+    assert done.stderr.startswith(f"error: {storage.uri}/empty: there is neither an archive nor a log.")

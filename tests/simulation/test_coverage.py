@@ -146,7 +146,7 @@ def test_a_topic_that_vanished_is_told_until_somebody_excludes_it(cluster: Simul
         result = backup(cluster, tmp_path, ".*", run_id=run_id)
         assert result.outcome == "Succeeded", result.message
         (warning,) = result.warnings
-        assert "1 topic of the archive is not in the cluster any more: 'users'" in warning
+        assert "1 topic of the archive is no longer in the cluster: 'users'" in warning
         assert (coverage(result).protected, coverage(result).vanished) == (2, 1)
         assert coverage(result).topics_vanished == ("users",)
     result = backup(cluster, tmp_path, ".*", run_id="four", onUnmatched="Fail")

@@ -218,7 +218,7 @@ class Search:
         if fewer and not self._undecided and not item.failed:
             why = ": it is compacted" if self._compacted else ""
             item.not_compared.append(
-                f"{so_many(fewer, 'archived record')} {'is' if fewer == 1 else 'are'} not in the live log any more{why}"
+                f"{so_many(fewer, 'archived record')} {'is' if fewer == 1 else 'are'} no longer in the live log{why}"
             )
         if self._not_compared:
             item.not_compared.append(

@@ -57,7 +57,7 @@ def refuse_contradictions(spec: KafkaRestoreSpec) -> None:
     if _is_set(topics, "include", "exclude", "rename", "partitions"):
         raise ValueError(
             "topics.include, topics.exclude, topics.rename and topics.partitions must be left out with everything, "
-            "which restores all topics as a whole under their names"
+            "which restores all topics completely and under their names"
         )
     if topics.partition_count is not None:
         raise ValueError(

@@ -202,7 +202,7 @@ class KafkaRestoreSpec(Model):
             "!has(self.everything) || !self.everything || self.topics.include == ['.*'] && "
             "self.topics.exclude.size() == 0 && self.topics.rename.size() == 0 && self.topics.partitions.size() == 0",
             "topics.include, topics.exclude, topics.rename and topics.partitions must be left out with everything, "
-            "which restores all topics as a whole under their names",
+            "which restores all topics completely and under their names",
         ),
         (
             "!has(self.everything) || !self.everything || !has(self.topics.partitionCount)",

@@ -113,7 +113,7 @@ def scan(objects: Sequence[ObjectInfo], uri: str) -> Folder:
         raise FolderRefused(
             f"{uri} holds {_WORDS[first[0]]} ({first[1]}) and {_WORDS[second[0]]} ({second[1]}): "
             "an archive has one format.",
-            hint="Import them from folders of their own.",
+            hint="Import them from separate folders.",
         )
     (layout,) = layouts
     return _avro(theirs, uri) if layout is Layout.AVRO else _records(theirs, uri, layout)
@@ -146,7 +146,7 @@ def _refuse_nothing(objects: Sequence[ObjectInfo], uri: str) -> None:
     hint = "It must hold topics' folders with segment_partition_… files, or topics/<topic>/partition=<n>/….data."
     for info in objects:
         if _AVRO_AT_ROOT.fullmatch(info.path):
-            hint = "The topics' folders of the Avro format must lie in a folder `topics`: import the folder above it."
+            hint = "The topics' folders of the Avro format must be in a folder `topics`: import the folder above it."
     what = f"{so_many(len(objects), 'object')}, none of them a segment" if objects else "nothing"
     raise FolderRefused(f"{uri} holds {what} of a format that can be imported.", hint=hint)
 

@@ -224,7 +224,7 @@ def _judge_tail(
     if checked.index in (IndexState.LONG, IndexState.WRONG):
         return f"{where}: {checked.damage}; its index names records after that, {_RECOVER}", None
     end = checked.facts.bytes if checked.facts is not None else 1
-    what = f"a {_TAIL} of {found.size - end} bytes at position {end}, after the last whole record ({checked.damage})"
+    what = f"a {_TAIL} of {found.size - end} bytes at position {end}, after the last complete record ({checked.damage})"
     if not repair:
         return f"{where}: {what}", None
     rebuild = checked.index is not IndexState.GOOD

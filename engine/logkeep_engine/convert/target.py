@@ -36,7 +36,7 @@ def find_target(source: ConvertSource, target: Storage, format_name: FormatName)
         found = target.list()
         if found:
             raise ArchiveMismatch(
-                f"{target.uri} is not empty: {found[0].path} lies there.", hint="Name a new folder for the target."
+                f"{target.uri} is not empty: it holds {found[0].path}.", hint="Name a new folder for the target."
             ) from None
         return None
     info = archive.info

@@ -99,7 +99,7 @@ async def _scram(login: Login, say: Callable[[bytes], Awaitable[bytes]]) -> None
     if not shared.startswith(nonce) or shared == nonce:
         raise WrongBroker("its challenge is not for this login")
     if iterations not in _ITERATIONS:
-        raise WrongBroker(f"it wants {iterations} iterations")
+        raise WrongBroker(f"it requires {iterations} iterations")
     salted = hashlib.pbkdf2_hmac(algorithm, login.password.encode(), salt, iterations)
     bare = f"c=biws,r={shared}".encode()
     said = b",".join((first, challenge, bare))

@@ -45,7 +45,7 @@ class ReadBack:
             return None
         first = written[0]
         if (first.producer_epoch, first.base_sequence) != (epoch, sequence):
-            raise Behind(f"sequence {first.base_sequence} of the producer lies at offset {first.base_offset}")
+            raise Behind(f"sequence {first.base_sequence} of the producer is at offset {first.base_offset}")
         return first.base_offset
 
     async def look(self, where: Where, producer: tuple[int, int, int], floor: int) -> int | None:

@@ -54,7 +54,7 @@ class ArchiveSide:
             if other:
                 folders = " and ".join(display(source.storage, folder) for folder in (other[0].folder, log.folder))
                 raise Refused(
-                    f"partition {log.partition} of topic {log.topic} lies in {folders}.",
+                    f"partition {log.partition} of topic {log.topic} is in {folders}.",
                     hint="Name a folder that has each partition once, such as the data folder of one broker.",
                 )
             self._partitions[log.topic, log.partition] = found[log]

@@ -130,7 +130,7 @@ def open_source(
         found = _find(_uri(where), endpoint, region)
     if not found.segments and not found.single and found.state is None:
         raise Refused(
-            f"{where}: there is no archive and no log.",
+            f"{where}: there is neither an archive nor a log.",
             hint="Name an archive's URI, a broker's log folder such as orders-0, or a file such as "
             "00000000000000000000.log.",
         )

@@ -84,7 +84,7 @@ def _check_once(topic: StateTopic, source: LogSource) -> None:
         other = folders.setdefault(log.partition, log.folder)
         if log.topic and other != log.folder:
             both = " and ".join(display(source.storage, folder) for folder in (other, log.folder))
-            raise Refused(f"partition {log.partition} of topic {topic} lies in {both}.", hint="Name one of them.")
+            raise Refused(f"partition {log.partition} of topic {topic} is in {both}.", hint="Name one of them.")
 
 
 def history(source: LogSource, topic: StateTopic) -> Iterator[StateEntry]:

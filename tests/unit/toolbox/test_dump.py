@@ -436,7 +436,7 @@ def test_an_archive_is_dumped_by_topic_partition_and_object(tmp_path: Path) -> N
     ("arguments", "message"),
     [
         (["{}/none"], "error: {}/none: this file or folder does not exist.\n"),
-        (["{}/empty"], "error: {}/empty: there is no archive and no log.\n"),
+        (["{}/empty"], "error: {}/empty: there is neither an archive nor a log.\n"),
         (["{}/notes.txt"], "error: {}/notes.txt is not a file of a log.\n"),
         (
             ["{}/orders-3", "--topic", "other"],

@@ -77,7 +77,7 @@ def test_a_partition_in_two_folders_cannot_be_compared(data: Path, tmp_path: Pat
     done = run("diff", tmp_path, data)
     assert done.exit_code == 2
     folders = f"{data}/orders-0 and {tmp_path}/other/orders-0"
-    assert done.stderr.startswith(f"error: partition 0 of topic orders lies in {folders}.\n")
+    assert done.stderr.startswith(f"error: partition 0 of topic orders is in {folders}.\n")
 
 
 def test_snapshots_of_the_metadata_log_are_no_part_of_it(tmp_path: Path) -> None:
@@ -212,4 +212,4 @@ def test_something_else_of_an_archive_is_no_log(archive: Path, inside: str) -> N
     (archive / "topics/empty/partition=2").mkdir(parents=True)
     done = run("dump", archive / inside)
     assert done.exit_code == 2
-    assert done.stderr.startswith(f"error: {archive / inside}: there is no archive and no log.\n")
+    assert done.stderr.startswith(f"error: {archive / inside}: there is neither an archive nor a log.\n")

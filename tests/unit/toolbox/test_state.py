@@ -123,7 +123,7 @@ def test_copies_of_two_brokers_are_refused(data: Path, tmp_path: Path) -> None:
     done = run("offsets", copies)
     assert done.exit_code == 2
     both = f"{copies}/a/__consumer_offsets-3 and {copies}/b/__consumer_offsets-3"
-    assert done.stderr == f"error: partition 3 of topic __consumer_offsets lies in {both}.\nhint: Name one of them.\n"
+    assert done.stderr == f"error: partition 3 of topic __consumer_offsets is in {both}.\nhint: Name one of them.\n"
     assert len(positions(run_json("offsets", copies / "a"))) == 2
 
 

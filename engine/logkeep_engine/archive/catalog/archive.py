@@ -167,7 +167,7 @@ class Archive:
         signed, sha256, newest = False, state.sha256, ""
         for commit, _ in self.read_chain(range(state.commit, last + 1)):
             if commit.number == state.commit and commit.sha256 != sha256:
-                raise ArchiveDamaged(f"{self._commits.name_of(commit.number)} was replaced meanwhile.", hint=COPY)
+                raise ArchiveDamaged(f"{self._commits.name_of(commit.number)} was replaced in the meantime.", hint=COPY)
             if self.is_signed(commit):
                 self._require_signed_info(state)
                 return

@@ -179,7 +179,7 @@ def checked(state: KeepsGenerations, changes: Iterable[GenerationChange]) -> tup
     for change in wanted:
         key = (change.topic_id, change.partition)
         if change.step is GenerationStep.ACTIVATE and key in known:
-            raise ValueError(f"{change} needs a commit of its own")
+            raise ValueError(f"{change} needs its own commit")
         before = known.get(key) or generation_of(state, key)
         if why := _why_not(state, change, before):
             raise ValueError(why)

@@ -126,10 +126,10 @@ def check_snapshot(state: ArchiveState, snapshot: SnapshotEntry, epoch: int) -> 
     if end != snapshot.end:
         raise ValueError(f"{where}: the archive of the partition ends at {end}")
     if snapshot.parts[0].base_offset < start:
-        raise ValueError(f"{where}: its first offset {snapshot.parts[0].base_offset} lies below {start}")
+        raise ValueError(f"{where}: its first offset {snapshot.parts[0].base_offset} is below {start}")
     last = state.last_before(*snapshot.key, end)
     if last is not None and last.next_offset > end:
-        raise ValueError(f"{where}: segment [{last.base_offset}, {last.next_offset}) lies across its end")
+        raise ValueError(f"{where}: segment [{last.base_offset}, {last.next_offset}) crosses its end")
     if any(part.epoch != epoch for part in snapshot.parts):
         raise ValueError(f"{where}: it was not written at epoch {epoch}")
     held = state.snapshots.get(snapshot.key)

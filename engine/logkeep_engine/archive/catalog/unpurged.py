@@ -82,7 +82,7 @@ def without_purged(
         if found.segments:
             left.append(found)
     if unknown:
-        raise ValueError(f"no removed segment lies in pack {pack_path(*min(unknown))}")
+        raise ValueError(f"no removed segment is in pack {pack_path(*min(unknown))}")
     return tuple(left)
 
 

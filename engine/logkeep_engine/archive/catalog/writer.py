@@ -146,7 +146,10 @@ def _watch(archive: Archive, run: RunEntry, timing: Timing) -> None:
     log.warning("run %s started and never ended; watching for %s s whether it is alive", run.run_id, timing.watch)
     if watch(lambda: archive.read_or_none(path), first, timing.watch, timing.poll) != first:
         raise ArchiveBusy(
-            f"The archive at {archive.storage.uri} is being written by run {run.run_id}, begun {iso(run.begin_time)}.",
+            (
+                f"The archive at {archive.storage.uri} is being written by run {run.run_id}, started at "
+                f"{iso(run.begin_time)}."
+            ),
             hint="Wait until it ends, or stop it.",
         )
 

@@ -75,7 +75,7 @@ def remove_leftovers(writer: Writer, keys: Iterable[Partition]) -> int:
         return 0
     found = sorted(_leftovers(storage, state, layout, set(keys)))
     if found and writer.archive.goes_on_behind(state.commit):
-        log.info("objects that an earlier attempt has left are for the next run to remove: another one has begun")
+        log.info("objects that an earlier attempt has left are left to the next run: another attempt has started")
         return 0
     if found:
         storage.delete(found)

@@ -75,7 +75,7 @@ def files_of(entry: SegmentEntry) -> PackFiles:
     """The files of a segment in a pack. Raises TypeError for another one."""
     files = entry.pack_files
     if files is None:
-        raise TypeError(f"segment {entry.base_offset} of {entry.topic_id} does not lie in a pack")
+        raise TypeError(f"segment {entry.base_offset} of {entry.topic_id} is not in a pack")
     return files
 
 

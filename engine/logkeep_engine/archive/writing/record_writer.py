@@ -349,7 +349,7 @@ def _check_replaceable(storage: Storage, path: str, entry: SegmentEntry) -> None
         if any(_place(item) == key for item in (*commit.segments, *commit.passive.segments)):
             raise StorageUnavailable(
                 f"{storage.uri}/{path} is not replaced: another attempt of this task has committed it with other "
-                "content (the log was compacted meanwhile).",
+                "content (the log was compacted in the meantime).",
                 hint="Start the same run again: it continues after it.",
             )
 

@@ -205,7 +205,7 @@ class BackupPlanner:
                 )
             if tries >= PLANNING_TRIES and time.monotonic() > deadline:
                 break
-            log.info("planning again: topic %s was deleted or created again meanwhile", changed)
+            log.info("planning again: topic %s was deleted or created again in the meantime", changed)
             time.sleep(self._connection.limits.control_pause)
         raise BrokerUnavailable(
             f"Topic {changed!r} could not be planned: it keeps being deleted and created again, or the brokers do "
@@ -356,7 +356,8 @@ class BackupPlanner:
         more = self._plan(topics, topics, state, beginnings, wanted, self._policy())
         if changed := self._deleted_meanwhile(topics, more):
             log.info(
-                "topic %s was deleted or created again meanwhile: the next attempt plans what was missing", changed
+                "topic %s was deleted or created again in the meantime: the next attempt plans what was missing",
+                changed,
             )
             return plan
         return replace(

@@ -42,9 +42,9 @@ def told_topics(plan: BackupPlan) -> list[str]:
     if sight.vanished.total:
         are = "is" if sight.vanished.total == 1 else "are"
         told.append(
-            f"{so_many(sight.vanished.total, 'topic')} of the archive {are} not in the cluster any more: "
-            f"{sight.vanished}. What is archived of it stays. If it was meant, take its name out of "
-            "spec.topics.include, or exclude it where a pattern with wildcards chooses it."
+            f"{so_many(sight.vanished.total, 'topic')} of the archive {are} no longer in the cluster: "
+            f"{sight.vanished}. What is archived of it stays. If that was intended, remove its name from "
+            "spec.topics.include, or exclude it if a pattern with wildcards matches it."
         )
     if sight.unreadable.total:
         told.append(

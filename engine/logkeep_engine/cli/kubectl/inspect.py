@@ -129,7 +129,7 @@ def _open(cluster: Kubernetes, spec: ArchiveSpec, files: ExitStack) -> Storage:
     if spec.uri.startswith("file:"):
         claim = f"the claim {spec.volume.claim_name}" if spec.volume is not None else "a volume"
         raise StorageRefused(
-            f"The archive {spec.uri} lies on {claim}, which only pods can read.",
+            f"The archive {spec.uri} is on {claim}, which only pods can read.",
             hint=f"Run `logkeep inspect {spec.uri}` in a pod of the engine's image that mounts it there.",
         )
     spec = spec.model_copy(update={"signing": None})  # whose keys are the driver's; LOGKEEP_SIGNING_DIR has one's own
@@ -138,7 +138,7 @@ def _open(cluster: Kubernetes, spec: ArchiveSpec, files: ExitStack) -> Storage:
         environ[names.OWN_KEYS.ca_file] = ca_file(cluster, spec.tls, files)
     if spec.credentials is None or spec.credentials.secret_ref is None:
         if spec.credentials is not None:
-            say("The pods use an identity of their own (workloadIdentity). Here your own credentials are used.")
+            say("The pods use their own identity (workloadIdentity). Here your own credentials are used.")
         return open_storage(spec.model_copy(update={"credentials": None}), environ)
     for name in (names.OWN_KEYS.access, names.OWN_KEYS.secret, names.OWN_KEYS.token):
         environ.pop(name, None)  # a token of the user's own does not belong to the keys of a Secret

@@ -57,7 +57,7 @@ def _show_all(cluster: Kubernetes, now: datetime, output: Output, *, everywhere:
         return
     if not found:
         where = "any namespace" if everywhere else f"namespace {cluster.namespace}"
-        say(f"There is no KafkaBackup and no KafkaRestore in {where}.")
+        say(f"There is neither a KafkaBackup nor a KafkaRestore in {where}.")
         return
     shown = table(*lines.overview_columns(everywhere=everywhere))
     for body in found:
@@ -105,7 +105,7 @@ def resources_named(cluster: Kubernetes, text: str) -> list[dict[str, Any]]:
     found = [body for kind in kinds if (body := cluster.find(kind, name)) is not None]
     if not found:
         raise NoSuchResource(
-            f"There is no KafkaBackup and no KafkaRestore {name!r} in namespace {cluster.namespace}.",
+            f"There is neither a KafkaBackup nor a KafkaRestore {name!r} in namespace {cluster.namespace}.",
             hint="Is it in another -n/--namespace?",
         )
     return found

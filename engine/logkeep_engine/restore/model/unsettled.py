@@ -42,8 +42,8 @@ def refuse_unsettled(storage: Storage, archived: ArchiveState, topics: Iterable[
             producer, first, last = found
             raise SpecError(
                 f"spec.point: topic {topic.name!r} partition {key[1]} is compacted, and the point lies within the "
-                f"transaction of producer {producer} that begins at offset {first}, of which an earlier run has "
-                "archived records: what they had replaced may be missing",
+                f"transaction of producer {producer} that begins at offset {first}, and an earlier run has archived "
+                "records of it: what they had replaced may be missing",
                 hint=f"Choose a later point than offset {last}, one up to offset {first}, or the end of a run "
                 "(spec.point.run).",
             )

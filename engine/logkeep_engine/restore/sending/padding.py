@@ -291,5 +291,5 @@ def _too_far(target: TargetPartition, end: int, to: int) -> TargetChanged:
     return TargetChanged(
         f"{target} ends at offset {end}, and the next record belongs to offset {to}: a coordinator has written the "
         "marker of a transaction twice (brokers were restarted, or slow).",
-        hint=f"{_DELETE_AND_BEGIN} Records cannot have their offsets any more. Do not restart brokers meanwhile.",
+        hint=f"{_DELETE_AND_BEGIN} Records cannot keep their offsets now. Do not restart brokers during the restore.",
     )

@@ -73,7 +73,7 @@ def refuse_without_records(context: RestoreContext, planned: Planned, summaries:
     plan = planned.plan
     if plan.point is None or context.spec.allow_empty or any(item.records for item in summaries.values()):
         return
-    told = "no record of the archive lies within spec.point"
+    told = "no record of the archive is within spec.point"
     hint = "With spec.allowEmpty: true such a restore succeeds."
     if context.drill is not None:
         raise NothingToRestore(f"{told}: the drill proves nothing", hint=f"Drill another point. {hint}")
@@ -92,4 +92,4 @@ def told_outside(plan: RestorePlan, summaries: Summaries) -> Iterator[str]:
         records[summary.target_topic] = records.get(summary.target_topic, 0) + summary.records
     if empty := sorted(name for name, count in records.items() if not count):
         topics = so_many(len(empty), "topic")
-        yield f"no record of {topics} lies within spec.point: nothing was restored to {shown(empty)}"
+        yield f"no record of {topics} is within spec.point: nothing was restored to {shown(empty)}"

@@ -209,14 +209,14 @@ class WrittenReader:
                 f"{self._target}: records of this run, from number {first} of the partition on, are there once more at "
                 f"offset {offset}: a broker that had forgotten the producer id (producer.id.expiration.ms) took them "
                 "twice.",
-                hint=f"Delete the topic, or what lies in it from offset {self._target.start} on, and start a new "
+                hint=f"Delete the topic, or what is in it from offset {self._target.start} on, and start a new "
                 "restore under another run id.",
             )
         raise TargetChanged(
             f"{self._target}: {index - self._next} records of this run, numbers {self._next} to {index - 1} of the "
             f"partition, are missing before offset {offset}, where number {index} is. What was written after them "
             "cannot be undone.",
-            hint=f"{_DELETE_AND_BEGIN} Delete the topic, or what lies in it from offset {self._target.start} on, and "
+            hint=f"{_DELETE_AND_BEGIN} Delete the topic, or what is in it from offset {self._target.start} on, and "
             "start a new restore under another run id.",
         )
 

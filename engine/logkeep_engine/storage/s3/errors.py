@@ -179,7 +179,7 @@ def _cold(error: Any, name: str) -> ObjectCold:
     told = {**error.response.get("Error", {}), **error.response}
     found = (str(told.get(key) or "") for key in ("StorageClass", "AccessTier"))
     where = ", ".join(filter(None, found)) or "a cold storage class"
-    return ObjectCold(f"{name} lies in {where} and cannot be read before it is retrieved.", hint=COLD_HINT)
+    return ObjectCold(f"{name} is in {where} and cannot be read before it is retrieved.", hint=COLD_HINT)
 
 
 COLD_HINT = (

@@ -51,7 +51,7 @@ def test_a_pack_in_which_nothing_removed_lies_is_refused() -> None:
     state = begun()
     archive(state, 0, 100, 1)
     removed(state, 0)
-    with pytest.raises(ValueError, match=r"no removed segment lies in pack packs/0000000001-2-0-3\.pack"):
+    with pytest.raises(ValueError, match=r"no removed segment is in pack packs/0000000001-2-0-3\.pack"):
         commit(state, purged_packs=(PurgedPack(1, 2, 0, 3),))
 
 
