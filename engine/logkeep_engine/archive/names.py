@@ -55,7 +55,7 @@ KEYS = ".keys"
 DEAD = ".dead"
 
 _MAX_SHOWN = 100  # characters of a name that Kafka would refuse
-MAX_EPOCH = 10**10 - 1
+MAX_EPOCH = 10**10 - 1  # names have ten digits for it
 BUNDLED = 1000
 """The commits of a bundle: bundle `k` has those from `k * BUNDLED` on. The number is part of the format."""
 

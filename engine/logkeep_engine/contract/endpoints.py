@@ -65,6 +65,7 @@ def is_metadata_host(host: str) -> bool:
 
 
 def _embedded(address: IPv6Address) -> list[IPv4Address]:
+    # networks that translate to IPv4 carry the address in their last 32 bits; 6to4 has it right after its prefix
     found = [IPv4Address(int(address) & 0xFFFFFFFF)] if any(address in network for network in _WITH_V4) else []
     return [*found, *([address.sixtofour] if address.sixtofour is not None else [])]
 

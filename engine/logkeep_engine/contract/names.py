@@ -30,7 +30,7 @@ class ExitCode(IntEnum):
     FENCED = 3  # another run owns the archive
     DATA_LOSS = 4  # records were gone before they could be archived, and onDataLoss is Fail
     INCOMPLETE = 5  # the target was written to, and it is not known to have what the archive has
-    INTERRUPTED = 130
+    INTERRUPTED = 130  # 128 and the number of SIGINT, as shells report it
 
 
 NEVER_RETRIED = (ExitCode.REFUSED, ExitCode.FENCED, ExitCode.DATA_LOSS, ExitCode.INCOMPLETE)
@@ -119,4 +119,4 @@ LABEL_ROLE = "logkeep.dev/role"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 ROLE_DRIVER, ROLE_EXECUTOR = "driver", "executor"
 
-TERMINATION_MESSAGE_MAX_BYTES = 4096
+TERMINATION_MESSAGE_MAX_BYTES = 4096  # the kubelet cuts off more

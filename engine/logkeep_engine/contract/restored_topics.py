@@ -16,7 +16,7 @@ from logkeep_engine.contract.patterns import MAX_PATTERN_LENGTH, MAX_PATTERNS, P
 from logkeep_engine.contract.values import INT32, Duration, parse_duration
 
 MAX_REPLICAS = 2**15 - 1  # an int16 in Kafka's protocol
-MAX_PARTITION = 2**31 - 2
+MAX_PARTITION = 2**31 - 2  # so that the number of partitions is an int32
 MAX_PARTITION_COUNT = 10_000
 MAX_HOLD = "3650d"
 

@@ -23,9 +23,9 @@ from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.storage import Storage
 
-_CODEC = 0x07
-_TRANSACTIONAL = 0x10
-_CONTROL = 0x20
+_CODEC = 0x07  # bits 0 to 2 of a batch's attributes
+_TRANSACTIONAL = 0x10  # bit 4
+_CONTROL = 0x20  # bit 5: markers and the like, not data
 _HINT = "Restore the object from a copy. What was converted before it is kept; the same --run-id continues."
 
 

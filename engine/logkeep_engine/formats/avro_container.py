@@ -25,7 +25,7 @@ from logkeep_engine.log.compression import Codec, decompress
 from logkeep_engine.log.memory import block_most, task_bytes
 
 MAGIC = b"Obj\x01"
-SYNC_BYTES = 16
+SYNC_BYTES = 16  # by the specification of Avro
 
 HEADER_SCHEMA: Final = {
     "type": "record",

@@ -25,12 +25,12 @@ def varint(number: int) -> bytes:
 
 def long(number: int) -> bytes:
     """An int or a long."""
-    return varint((number << 1) ^ (number >> 63))
+    return varint((number << 1) ^ (number >> 63))  # zigzag: small negative numbers stay short
 
 
 def unzigzag(number: int) -> int:
     """The number that has this unsigned form."""
-    return (number >> 1) ^ -(number & 1)
+    return (number >> 1) ^ -(number & 1)  # the lowest bit is the sign
 
 
 def sized(data: bytes) -> bytes:

@@ -127,11 +127,11 @@ def _pass_over(block: AvroBlock, shape: Shape, prefix: bytes, last: int) -> None
             if branch >= 0:
                 tag = data[at]
                 at += 1
-                if tag != 2 * branch:
+                if tag != 2 * branch:  # zigzag, as in `_headers_at`
                     _expect_null(block, tag, offset)
                     continue
             length, at = _number_at(block, at)
-            if length & 1:
+            if length & 1:  # still zigzag: an odd number is negative
                 raise _damaged(block, f"the {name} at offset {offset} has a length below zero")
             at += length >> 1
         _, at = _headers_at(block, at, shape.headers, offset)
@@ -150,7 +150,7 @@ def _headers_at(block: AvroBlock, at: int, branch: int, offset: int) -> tuple[He
     """The headers in the map at `at`, as they come, and where they end."""
     if branch >= 0:
         number, at = _number_at(block, at)
-        if number != branch << 1:
+        if number != branch << 1:  # a branch is not negative, so its zigzag form is twice its number
             _expect_null(block, number, offset)
             return (), at
     headers: list[tuple[str, bytes | None]] = []
@@ -190,7 +190,7 @@ def _count_at(block: AvroBlock, at: int) -> tuple[int, int]:
     count = unzigzag(number)
     if count < 0:
         _, at = _number_at(block, at)
-    if abs(count) > len(block.data) - at:
+    if abs(count) > len(block.data) - at:  # an item takes at least one byte
         raise _damaged(block, f"it claims {abs(count)} headers")
     return abs(count), at
 
@@ -198,7 +198,7 @@ def _count_at(block: AvroBlock, at: int) -> tuple[int, int]:
 def _bytes_at(block: AvroBlock, at: int) -> tuple[bytes, int]:
     number, at = _number_at(block, at)
     end = at + unzigzag(number)
-    if number & 1 or end > len(block.data):
+    if number & 1 or end > len(block.data):  # an odd zigzag number is a negative length
         raise IndexError
     return block.data[at:end], end
 

@@ -16,7 +16,7 @@ from logkeep_engine.kafka.encoding import NO_TAGS, Call, Reader, pack_uvarint
 
 METADATA_VERSION, SHARE_VERSION = "metadata.version", "share.version"
 
-_API_VERSIONS = 18
+_API_VERSIONS = 18  # the key of the request
 _FINALIZED = 2  # the tag of the field
 _SOFTWARE = b"logkeep"
 

@@ -23,7 +23,7 @@ from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
 from logkeep_engine.kafka.queries import ClusterView
 from logkeep_engine.kafka.retry import BrokerTrouble
 
-LIST_GROUPS = 16
+LIST_GROUPS = 16  # the key of the request
 _WITH_STATES, _WITH_KINDS = 4, 5
 _SHARE = "share"
 _NOBODY = frozenset({"Empty", "Dead"})

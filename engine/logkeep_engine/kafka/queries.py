@@ -18,12 +18,12 @@ from logkeep_engine.kafka.protocol import parse_topic_id
 
 Where = tuple[str, int]
 
-METADATA = 3
+METADATA = 3  # the key of the request
 METADATA_VERSIONS = (8, 12)
 """The lowest version that is understood here, and the highest. From 10 on answers have topic ids."""
 
-_FLEXIBLE_METADATA = 9
-_WITH_IDS = 10
+_FLEXIBLE_METADATA = 9  # the first version with tagged fields
+_WITH_IDS = 10  # the first version with topic ids
 _NO_ID = bytes(16)
 NO_TOPIC_ID = "A" * 22
 """All zeros, as Kafka prints it: the topic id of a topic that has none."""

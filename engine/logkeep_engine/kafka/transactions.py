@@ -41,8 +41,8 @@ A = TypeVar("A", bound="Answer")
 TIMEOUT_MS = 60_000
 """The default of Kafka's own producers, which every cluster takes (transaction.max.timeout.ms)."""
 
-_SEQUENCES = 1 << 31
-_IN_FLIGHT = 5
+_SEQUENCES = 1 << 31  # after the highest int32, sequences begin again at 0
+_IN_FLIGHT = 5  # a broker remembers the last five batches of a producer, so it recognizes these when sent again
 _SECONDS_OF_WRITING = TIMEOUT_MS / 1000 / 4  # then a transaction ends with what it has
 _AT_ONCE = 2  # transactions with padding that write to one leader; a broker unpacks some million records a second
 _SMALL = 1_000  # padding that needs no turn

@@ -64,17 +64,17 @@ _INT32_MAX = 2**31 - 1
 _SMALLEST_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 _MAGIC = 2
 
-_ATTRIBUTES_AT = 21
+_ATTRIBUTES_AT = 21  # after the CRC of four bytes, which covers all from here on
 _CRC = struct.Struct(">I")
-_CRC_AT = 17
+_CRC_AT = 17  # after base offset (8), length (4), leader epoch (4) and magic (1)
 _BASE_OFFSET = struct.Struct(">q")
 
 _ATTRIBUTES_LOW_AT = _ATTRIBUTES_AT + 1
-_CODEC = 0x07
-_APPEND_TIME = 0x08
-_TRANSACTIONAL = 0x10
-_CONTROL = 0x20
-_DELETE_HORIZON = 0x40
+_CODEC = 0x07  # bits 0 to 2 of a batch's attributes
+_APPEND_TIME = 0x08  # bit 3: the broker has set the times
+_TRANSACTIONAL = 0x10  # bit 4
+_CONTROL = 0x20  # bit 5: markers and the like, not data
+_DELETE_HORIZON = 0x40  # bit 6: the first timestamp is the time from which tombstones go (KIP-534)
 
 
 class BatchHeader(NamedTuple):

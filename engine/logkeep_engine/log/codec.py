@@ -42,7 +42,7 @@ MOST_ROWS = 1 << 15
 _MAGIC = 2
 _CREATE_TIME = 0
 _APPEND_TIME = 1
-_APPEND_TIME_BIT = 0x08
+_APPEND_TIME_BIT = 0x08  # bit 3: the broker has set the times
 
 _MANY = 500
 """From this many records of a batch on the collector rests. It would walk them all several times while they are

@@ -19,7 +19,7 @@ from logkeep_engine.log.memory import ScratchMemory, lent, unpacked_most
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest version that can read it
-_XERIAL_BLOCK = 32 * 1024
+_XERIAL_BLOCK = 32 * 1024  # the block size of snappy-java, which Java clients use
 _ZSTD_HEADER_MIN = 5  # magic and descriptor
 _STEP = 8  # the space for data of unknown size grows by this, so that little is unpacked twice
 _FRAME_BYTES = 128  # more than a frame has in addition to its blocks
@@ -121,10 +121,11 @@ def announced_zstd(data: memoryview) -> int:
     """How many bytes a zstd frame says it unpacks to, -1 if it does not say."""
     if len(data) <= _ZSTD_HEADER_MIN:
         return -1
-    descriptor = data[4]
-    single = descriptor >> 5 & 1
+    descriptor = data[4]  # RFC 8878, 3.1.1.1: it follows the magic number of four bytes
+    single = descriptor >> 5 & 1  # a single segment has no window byte, and always a content size
     size = (single, 2, 4, 8)[descriptor >> 6]
-    at = 5 + (1 - single) + (0, 1, 2, 4)[descriptor & 3]
+    at = 5 + (1 - single) + (0, 1, 2, 4)[descriptor & 3]  # past the window byte and the id of the dictionary
+    # A size in two bytes is stored less 256, since smaller ones fit into one.
     return int.from_bytes(data[at : at + size], "little") + (256 if size == 2 else 0) if size else -1
 
 
@@ -160,7 +161,8 @@ def _with_right_lz4_checksum(frame: memoryview) -> bytes:
     if len(fixed) < _LZ4_DESCRIBED:
         raise CorruptBatch("its lz4 data is cut short")
     has_content_size = fixed[4] & 0x08
-    at = 14 if has_content_size else 6
+    at = 14 if has_content_size else 6  # magic (4), flags (1), block size (1), and perhaps the content size (8)
+    # The format takes the second byte of the hash of the descriptor, without the magic number.
     fixed[at] = _xxh32_short(bytes(fixed[4:at])) >> 8 & 0xFF
     return bytes(fixed)
 
@@ -169,13 +171,14 @@ def _xxh32_short(data: bytes) -> int:
     """xxHash32 with seed 0 of fewer than 16 bytes. A frame descriptor never has more."""
     prime1, prime2, prime3, prime4, prime5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393
     state = (prime5 + len(data)) & _U32
-    whole = len(data) // 4 * 4
+    whole = len(data) // 4 * 4  # words of four bytes first, then single bytes
     for (word,) in struct.iter_unpack("<I", data[:whole]):
         state = (state + word * prime3) & _U32
         state = (_rotate_left(state, 17) * prime4) & _U32
     for byte in data[whole:]:
         state = (state + byte * prime5) & _U32
         state = (_rotate_left(state, 11) * prime1) & _U32
+    # the final mix of xxHash32, so that each bit of the input reaches each bit of the hash
     state = ((state ^ state >> 15) * prime2) & _U32
     state = ((state ^ state >> 13) * prime3) & _U32
     return state ^ state >> 16

@@ -27,9 +27,9 @@ __all__ = ["Keys", "Remains", "WantedKeys", "emptied", "remains"]
 
 _SECRET_BYTES = 32
 _MAGIC = 2
-_CODEC = 0x07
-_APPEND_TIME = 0x08
-_DELETE_HORIZON = 0x40
+_CODEC = 0x07  # bits 0 to 2 of a batch's attributes
+_APPEND_TIME = 0x08  # bit 3: the broker has set the times
+_DELETE_HORIZON = 0x40  # bit 6: the first timestamp is the time from which tombstones go (KIP-534)
 _NO_TIMESTAMP = -1
 
 

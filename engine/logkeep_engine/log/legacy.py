@@ -29,8 +29,8 @@ _CRC_END = 16
 _SMALLEST = {0: 14, 1: 22}
 """The least value of the size field: everything after it, with a null key and a null value."""
 
-CODEC_MASK = 0x07
-_APPEND_TIME = 0x08
+CODEC_MASK = 0x07  # bits 0 to 2 of a message's attributes
+_APPEND_TIME = 0x08  # bit 3: the broker has set the times
 _NO_TIMESTAMP = -1
 
 

@@ -26,7 +26,7 @@ R = TypeVar("R")
 Headers = tuple[tuple[bytes, bytes | None], ...]
 
 _MAGIC = 2
-_TRANSACTIONAL = 0x10
+_TRANSACTIONAL = 0x10  # bit 4
 SMALLEST_RECORD = 6  # attributes, four varints for times and lengths, header count
 _MANY_HEADERS_FROM = 4096
 _INT32_MAX = 2**31 - 1
@@ -302,7 +302,7 @@ def _each(data: bytes, header: BatchHeader) -> Iterator[Record]:
         # Numbers below 64 fill one byte: those are read in place, since a call for each would take most of the time.
         number = data[at]
         if number < 0x80:
-            length = (number >> 1) ^ -(number & 1)
+            length = (number >> 1) ^ -(number & 1)  # zigzag: the lowest bit is the sign
             at += 1
         else:
             length, at = varint(data, at)

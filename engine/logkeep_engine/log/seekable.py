@@ -48,10 +48,10 @@ _AHEAD_BYTES = 4 * FRAME_BYTES
 FRAME_MAGIC = b"\x28\xb5\x2f\xfd"
 """The first bytes of every zstd frame."""
 
-_SKIPPABLE_MAGIC = 0x184D2A5E
-_TABLE_MAGIC = 0x8F92EAB1
-_CHECKSUMS = 0x80
-_RESERVED = 0x7C
+_SKIPPABLE_MAGIC = 0x184D2A5E  # a frame that decoders of zstd skip
+_TABLE_MAGIC = 0x8F92EAB1  # the last four bytes of an object in the seekable format
+_CHECKSUMS = 0x80  # bit 7 of the descriptor: each entry has a checksum
+_RESERVED = 0x7C  # bits 2 to 6 of the descriptor must be 0
 _SKIPPABLE = struct.Struct("<II")  # magic, bytes that follow
 _ENTRY = struct.Struct("<II")  # compressed size, size
 _ENTRY_WITH_CHECKSUM = struct.Struct("<III")
@@ -59,7 +59,7 @@ _FOOTER = struct.Struct("<IBI")  # frames, descriptor, magic
 
 _SINGLE_SEGMENT_4 = 0xA0  # frame header descriptor: no window descriptor, content size in 4 bytes, no checksum
 _RAW_FRAME_HEADER = struct.Struct("<4sBI")
-_BLOCK_MAX = 128 << 10
+_BLOCK_MAX = 128 << 10  # the largest block of zstd
 _BLOCK_HEADER = 3
 
 
@@ -167,6 +167,7 @@ def store_frame(data: Buffer, out: bytearray) -> int:
     for start in range(0, len(view), _BLOCK_MAX):
         block = view[start : start + _BLOCK_MAX]
         last = start + len(block) == len(view)
+        # bit 0: the last block; bits 1 and 2: its kind, 0 for raw; the rest: its size
         out[at : at + _BLOCK_HEADER] = (len(block) << 3 | last).to_bytes(_BLOCK_HEADER, "little")
         at += _BLOCK_HEADER
         out[at : at + len(block)] = block
@@ -207,12 +208,13 @@ def frame_end(data: Buffer, at: int) -> tuple[int, int] | None:
 def _frame_end(data: Buffer, at: int) -> tuple[int, int] | None:
     if data[at : at + len(FRAME_MAGIC)] != FRAME_MAGIC:
         raise CorruptFrame("none begins there")
-    descriptor = data[at + 4]
+    descriptor = data[at + 4]  # RFC 8878, 3.1.1.1
     single, checksum = bool(descriptor & 0x20), bool(descriptor & 0x04)
     content_bytes = (1 if single else 0, 2, 4, 8)[descriptor >> 6]
+    # past the magic number, the descriptor, the window byte that a single segment lacks, and the id of the dictionary
     position = at + 5 + (not single) + (0, 1, 2, 4)[descriptor & 3]
     content = int.from_bytes(data[position : position + content_bytes], "little") if content_bytes else -1
-    content += 256 if content_bytes == 2 else 0
+    content += 256 if content_bytes == 2 else 0  # a size in two bytes is stored less 256
     position += content_bytes
     last = False
     while not last:
@@ -220,10 +222,10 @@ def _frame_end(data: Buffer, at: int) -> tuple[int, int] | None:
         if len(data) - position < _BLOCK_HEADER:
             return None
         last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
-        if kind == 3 or size > _BLOCK_MAX:
+        if kind == 3 or size > _BLOCK_MAX:  # kind 3 is reserved
             raise CorruptFrame("a zstd block has a kind or size that does not exist")
         position += _BLOCK_HEADER + (1 if kind == 1 else size)  # kind 1: one byte, repeated
-    position += 4 if checksum else 0
+    position += 4 if checksum else 0  # the low half of xxHash64 of the content
     return (position, content) if position <= len(data) else None
 
 

@@ -30,8 +30,8 @@ INDEX_INTERVAL_BYTES = 4096
 MAX_RELATIVE_OFFSET = 2**31 - 1
 """How far an offset may lie above its segment's base offset: indexes hold 31 bits of it."""
 
-OFFSET_ENTRY_BYTES = 8
-TIME_ENTRY_BYTES = 12
+OFFSET_ENTRY_BYTES = 8  # relative offset and position, four bytes each
+TIME_ENTRY_BYTES = 12  # timestamp (8) and relative offset (4)
 
 _OFFSET_ENTRY = struct.Struct(">ii")  # offset relative to the segment's base, position in the log
 _TIME_ENTRY = struct.Struct(">qi")  # timestamp, relative offset
@@ -40,9 +40,9 @@ _TXN_VERSION = 0
 _INT32_MAX = 2**31 - 1
 _NO_TIMESTAMP = -1
 _Content = bytes  # `SegmentSummary` has a field `bytes`, which hides the type
-_APPEND_TIME = 0x08
-_TRANSACTIONAL = 0x10
-_CONTROL = 0x20
+_APPEND_TIME = 0x08  # bit 3: the broker has set the times
+_TRANSACTIONAL = 0x10  # bit 4
+_CONTROL = 0x20  # bit 5: markers and the like, not data
 
 
 class OffsetEntry(NamedTuple):

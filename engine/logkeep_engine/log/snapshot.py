@@ -18,7 +18,7 @@ _VERSION = 0
 _KEY = struct.Struct(">hh")  # version, type
 _HEADER = struct.Struct(">hqB")  # version, time of the last record, no tagged fields
 _FOOTER = struct.Struct(">hB")  # version, no tagged fields
-_CONTROL = 0x20
+_CONTROL = 0x20  # bit 5: markers and the like, not data
 
 
 def header_batch(base_offset: int, time: int, leader_epoch: int) -> bytes:

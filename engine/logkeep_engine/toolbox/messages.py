@@ -27,7 +27,7 @@ _NUMBERS = {
     "int64": struct.Struct(">q"),
 }
 _UUID_BYTES = 16
-_LONGEST_VARINT = 5
+_LONGEST_VARINT = 5  # 32 bits, 7 a byte
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,9 +37,9 @@ hold, and after damage, such a length is always damage: to try each would read t
 """
 
 _PREFIX = struct.Struct(">qi4xB")  # base offset, length, magic
-_MAGIC_AT = 16
+_MAGIC_AT = 16  # the same place in every version of the format
 _MAGIC = 2
-_CODEC = 0x07
+_CODEC = 0x07  # bits 0 to 2 of a batch's attributes
 _KNOWN_ATTRIBUTES = 0x7F
 _INT32_MAX = 2**31 - 1
 

@@ -30,7 +30,7 @@ ROLE_EXECUTOR = contract.ROLE_EXECUTOR
 # Job names of at most 40 give driver pods of at most 46 characters ("-" and five random ones), which is the longest
 # prefix that Spark's executor pod names may have (63 with "-exec-" and a number).
 _JOB_NAME_MAX = 40
-_LABEL_MAX = 63
+_LABEL_MAX = 63  # the most that Kubernetes takes
 
 
 def job_name(resource_name: str, run_id: str) -> str:

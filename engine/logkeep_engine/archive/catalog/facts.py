@@ -24,7 +24,7 @@ from logkeep_engine.log.cleanup import is_compacted, is_deleted
 Partition = tuple[str, int]  # (topic id, partition number)
 
 _BRANCH_PREFIX = "branch-"
-_ID_LENGTH = 22
+_ID_LENGTH = 22  # a UUID in base64url, without padding
 _SHA256_LENGTH = 64  # in hexadecimal digits
 _MAX_BRANCHES = 9999
 _SHOWN = 100  # characters of what is not a number

@@ -109,12 +109,13 @@ def _hash(text: str, number: int = 0) -> bytes:
 
 def digests_of(rows: bytes | bytearray) -> dict[str, int]:
     """How many segments of these rows have a digest of each algorithm, by its name."""
-    numbers = rows[ROW_BYTES - 1 :: ROW_BYTES]
+    numbers = rows[ROW_BYTES - 1 :: ROW_BYTES]  # the last byte of a row is the number of its digest's algorithm
     return {name_of(algorithm): numbers.count(number) for algorithm, number in DIGEST_NUMBERS.items()}
 
 
 def check_numbers(rows: bytes, start: int = 0) -> None:
     """Raises ArchiveMismatch for rows with flags, a layout or a digest that this version does not know."""
+    # the last three bytes of a row, in this order
     known = (("flags", _KNOWN_FLAGS), ("a layout", range(len(Layout))), ("a digest", _ALGORITHMS.keys()))
     for at, (what, numbers) in enumerate(known, start=ROW_BYTES - len(known)):
         # A slice of bytes takes a tenth of the time of one of a memoryview.
@@ -147,6 +148,7 @@ def sums_of(rows: bytes | bytearray) -> tuple[int, int]:
 
 def packs_of(rows: bytes | bytearray) -> set[PackId]:
     """The packs that these rows name."""
+    # one byte of each row names its layout, so rows are unpacked only if one of them is in a pack
     if Layout.PACK not in rows[ROW_BYTES + LAYOUT_AT :: ROW_BYTES]:
         return set()
     return {PACK_ID(row) for row in ROW.iter_unpack(bytes(rows)) if row[LAYOUT_AT] == Layout.PACK}
@@ -168,6 +170,7 @@ def with_row(rows: bytes | bytearray, row: bytes) -> bytearray:
     """The rows with one more, where its base offset belongs. A bytearray is changed and returned."""
     found = rows if isinstance(rows, bytearray) else bytearray(rows)
     (base,) = _BASE.unpack_from(row)
+    # runs append: nearly every row belongs at the end, and is not searched for
     if not found or _BASE.unpack_from(found, len(found) - ROW_BYTES)[0] <= base:
         found += row
     else:
@@ -231,10 +234,12 @@ def _unpack(topic_id: str, partition: int, row: tuple[Any, ...]) -> SegmentEntry
 
 def _entry_of(topic_id: str, partition: int, row: tuple[Any, ...]) -> SegmentEntry:
     values = list(row)
-    digest, layout, flags = values.pop(), values.pop(), values.pop()
+    digest, layout, flags = values.pop(), values.pop(), values.pop()  # they end the row, the last first
     values[_DIGEST_AT] = Digest(_ALGORITHMS[digest], values[_DIGEST_AT].hex())
     values[_TXNINDEX_SHA256_AT] = values[_TXNINDEX_SHA256_AT].hex() if flags & HAS_TXNINDEX_SHA256 else ""
-    transactional, control, gaps, append_time, legacy = _FLAG_VALUES[flags & (HAS_TXNINDEX_SHA256 - 1)]
+    transactional, control, gaps, append_time, legacy = _FLAG_VALUES[
+        flags & (HAS_TXNINDEX_SHA256 - 1)
+    ]  # the bits below are FLAGS
     kind, own = _FILES[layout]
     return _entry(
         topic_id,

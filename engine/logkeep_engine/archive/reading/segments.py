@@ -48,7 +48,7 @@ from logkeep_engine.log.segment import AbortedTxn, find_offset, find_time, read_
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 
 _SIZE_AND_MAGIC = struct.Struct(">8xi4xB")
-_MAGIC_AT = 16
+_MAGIC_AT = 16  # the same place in every version of the format
 SEEK_BLOCK = FRAME_BYTES
 
 

@@ -21,12 +21,12 @@ from logkeep_engine.log.rows import listed_rows, packed_batch
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import TRANSACTIONAL_OR_CONTROL
 
-SEQUENCE_MODULUS = 2**31
+SEQUENCE_MODULUS = 2**31  # after the highest int32, sequences begin again at 0
 
 _LAST_CODEC = max(Codec)
 _ATTRIBUTES_AT = 22  # the low byte
-_APPEND_TIME = 0x08
-_CODEC_MASK = 0x07
+_APPEND_TIME = 0x08  # bit 3: the broker has set the times
+_CODEC_MASK = 0x07  # bits 0 to 2 of a batch's attributes
 
 
 class ChunkWriter(PieceWriter):

@@ -21,7 +21,7 @@ from logkeep_engine.log.records import ControlType, control_type
 log = logging.getLogger(__name__)
 
 _LOOK_BYTES = 1 << 20
-_CONTROL = 0x20
+_CONTROL = 0x20  # bit 5: markers and the like, not data
 
 
 async def find_ends(client: RawClient, writer: PieceWriter, throttle: Throttle) -> dict[int, tuple[bool, int]]:

@@ -16,8 +16,8 @@ from logkeep_engine.archive.reading.partition import is_batched
 from logkeep_engine.log.seekable import FRAME_BYTES
 from logkeep_engine.storage import DEFAULT_BLOCK, PART_BYTES
 
-LISTED_AT_ONCE = 1000
-DELETED_AT_ONCE = 1000
+LISTED_AT_ONCE = 1000  # the most that S3 lists in a page
+DELETED_AT_ONCE = 1000  # the most that S3 deletes in a request
 _BEATS_READ = 16  # a run reads the heartbeats of this many runs
 
 
