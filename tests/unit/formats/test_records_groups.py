@@ -38,7 +38,7 @@ def test_what_is_no_offset_is_not_written(offset: int) -> None:
     [
         (b'{"audit":7', "The consumer offsets are not a JSON object of group and offset: "),
         (b"\xff\xfe", "The consumer offsets are not a JSON object of group and offset: "),
-        (b'{"a":1,"b":2,"a":3}', "The consumer offsets are not a JSON object of group and offset: 'a' is there twice."),
+        (b'{"a":1,"b":2,"a":3}', "The consumer offsets are not a JSON object of group and offset: 'a' appears twice."),
         (b'[["audit",7]]', "The consumer offsets are a JSON list, not an object."),
         (b'{"audit":-1}', "The committed offset of consumer group 'audit' is -1, not an offset."),
         (b'{"audit":"7"}', """The committed offset of consumer group 'audit' is "7", not an offset."""),

@@ -237,9 +237,8 @@ def _entry_of(topic_id: str, partition: int, row: tuple[Any, ...]) -> SegmentEnt
     digest, layout, flags = values.pop(), values.pop(), values.pop()  # they end the row, the last first
     values[_DIGEST_AT] = Digest(_ALGORITHMS[digest], values[_DIGEST_AT].hex())
     values[_TXNINDEX_SHA256_AT] = values[_TXNINDEX_SHA256_AT].hex() if flags & HAS_TXNINDEX_SHA256 else ""
-    transactional, control, gaps, append_time, legacy = _FLAG_VALUES[
-        flags & (HAS_TXNINDEX_SHA256 - 1)
-    ]  # the bits below are FLAGS
+    # the bits below HAS_TXNINDEX_SHA256 are those of FLAGS
+    transactional, control, gaps, append_time, legacy = _FLAG_VALUES[flags & (HAS_TXNINDEX_SHA256 - 1)]
     kind, own = _FILES[layout]
     return _entry(
         topic_id,
