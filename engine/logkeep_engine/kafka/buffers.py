@@ -48,11 +48,12 @@ class AnswerFrame:
 
 
 class Buffers:
-    """Lends out frames. May be called from any thread."""
+    """Lends out frames. May be called from any thread: each buffer is taken, and given back, in one step of Python's. A
+    lock would stay locked for ever in a process that is forked while another thread holds it."""
 
     def __init__(self, keep_bytes: int = KEEP_BYTES) -> None:
-        self._room = keep_bytes
-        self._idle: list[bytearray] = []
+        self._keep = keep_bytes
+        self._idle: dict[int, bytearray] = {}  # by the buffer's identity
 
     @property
     def idle(self) -> int:
@@ -63,19 +64,16 @@ class Buffers:
         """A frame of `size` bytes, in the smallest idle buffer that holds it or in a new one."""
         if size < _POOLED:
             return AnswerFrame(bytearray(size), size, None)
-        fitting = [buffer for buffer in self._idle if len(buffer) >= size]
-        if not fitting:
-            return AnswerFrame(bytearray(-(-size // _STEP) * _STEP), size, self)
-        buffer = min(fitting, key=len)
-        self._idle = [other for other in self._idle if other is not buffer]
-        self._room += len(buffer)
-        return AnswerFrame(buffer, size, self)
+        fitting = (buffer for buffer in list(self._idle.values()) if len(buffer) >= size)
+        for buffer in sorted(fitting, key=len):
+            if self._idle.pop(id(buffer), None) is not None:  # else another thread was faster
+                return AnswerFrame(buffer, size, self)
+        return AnswerFrame(bytearray(-(-size // _STEP) * _STEP), size, self)
 
     def take_back(self, buffer: bytearray) -> None:
         """Keep the buffer for the next frame, unless there are enough or a view of it is left."""
-        if len(buffer) <= self._room and not _is_seen(buffer):
-            self._room -= len(buffer)
-            self._idle.append(buffer)
+        if sum(map(len, list(self._idle.values()))) + len(buffer) <= self._keep and not _is_seen(buffer):
+            self._idle[id(buffer)] = buffer
 
 
 def _is_seen(buffer: bytearray) -> bool:

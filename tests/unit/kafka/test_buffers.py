@@ -1,5 +1,8 @@
 """Receive buffers are used again, but never under somebody's eyes."""
 
+import sys
+import threading
+
 import pytest
 
 from logkeep_engine.kafka.buffers import AnswerFrame, Buffers
@@ -83,3 +86,33 @@ def test_small_answers_are_not_kept() -> None:
     buffers = Buffers()
     buffers.lend(1000).release()
     assert buffers.idle == 0
+
+
+def test_no_two_threads_are_lent_the_same_memory() -> None:
+    buffers, held, twice = Buffers(), set[int](), list[int]()
+    lock = threading.Lock()
+
+    def work() -> None:
+        for _ in range(5_000):
+            frame = buffers.lend(100_000)
+            place = id(memory(frame))
+            with lock:
+                if place in held:
+                    twice.append(place)
+                held.add(place)
+            with lock:
+                held.discard(place)
+            frame.release()
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert twice == []
+    assert buffers.idle <= 8

@@ -1,0 +1,140 @@
+"""The steps of a backup once everything is archived, or was tried: its end in the archive, and what follows it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from logkeep_engine.archive.catalog.facts import RunOutcome
+from logkeep_engine.archive.maintenance.retaining import retain
+from logkeep_engine.backup.model.selection import retention_rules
+from logkeep_engine.backup.planning.divergence import diverged
+from logkeep_engine.backup.planning.planner import unavailable
+from logkeep_engine.backup.reconcile.step import reconcile_backup
+from logkeep_engine.backup.recoverability.coverage import unmatched_error
+from logkeep_engine.backup.recoverability.watch import EndedBackup
+from logkeep_engine.backup.run.archive_report import archive_report, retained_by
+from logkeep_engine.backup.run.context import BackupContext
+from logkeep_engine.backup.run.merging import merge_segments
+from logkeep_engine.backup.run.record_digests import DigestWork, MakeDigests, OnDigests, make_missing
+from logkeep_engine.backup.run.record_files import write_record_files
+from logkeep_engine.backup.run.snapshots import make_snapshots
+from logkeep_engine.backup.run.summary import data_loss, disagreement_message, loss_facts, loss_message
+from logkeep_engine.contract.archive_format import FormatName
+from logkeep_engine.contract.facts.outcome import LossFact
+from logkeep_engine.contract.run import MAX_LIST
+from logkeep_engine.contract.spec import OnDataLoss
+from logkeep_engine.errors import LogkeepError
+from logkeep_engine.limits import NO_LIMITS
+
+log = logging.getLogger(__name__)
+
+
+def loss_of(context: BackupContext) -> list[LossFact]:
+    """Everything that this run, in all its attempts, found gone."""
+    state = context.writer.state
+    return loss_facts(context.plan, state, context.losses.open(state))
+
+
+def end(context: BackupContext) -> None:
+    """End the run in the archive as succeeded, or raise the error of a failed one.
+
+    For the archive, a run that only misses topics which the cluster does not have is a success: restores take all of
+    it, with the positions of groups. The next step raises that error.
+    """
+    plan, writer, spec = context.plan, context.writer, context.spec
+    context.tried_all = True
+    if context.failures:
+        raise context.failures[0]
+    if plan.unavailable:
+        raise unavailable(plan.unavailable, MAX_LIST)
+    forks = [*context.forks, *(fork for fork in plan.forks if not fork.branch_id)]
+    if forks:
+        raise diverged(forks, plan.topic_names, spec.format)
+    loss = loss_of(context)
+    if loss and spec.on_data_loss is OnDataLoss.FAIL:
+        raise data_loss(loss)
+    missed = unmatched_error(plan, spec)
+    gone = {topic.topic_id for topic in plan.gone}  # the cluster has deleted the positions with the topic
+    groups = writer.state.groups_after(plan.groups, [item for item in plan.topics if item.topic_id not in gone])
+    if spec.format is FormatName.RECORDS:
+        write_record_files(writer, plan, groups, context.topics_before)
+    told = (loss_message(loss), disagreement_message(context.disagreements), missed.message if missed else "")
+    message = "; ".join(filter(None, told))
+    writer.end(RunOutcome.SUCCEEDED, message, groups, cluster_state=context.cluster_state)
+    context.groups = len(plan.groups)
+
+
+def snapshot(context: BackupContext) -> None:
+    """Make the snapshots of compacted partitions that are due."""
+    made = make_snapshots(context.writer, context.spec, context.reporter, context.runner_factory, context.expect)
+    context.notes += made.notes
+    context.say(str(made))
+
+
+def refuse_unmatched(context: BackupContext) -> None:
+    """Raises PatternsUnmatched for topics that the cluster does not have. Retention waits then: they may be wanted from
+    the archive."""
+    missed = unmatched_error(context.plan, context.spec)
+    if missed is not None:
+        raise missed
+
+
+def remove_old(context: BackupContext) -> None:
+    """Remove what `spec.retention` does not keep."""
+    try:
+        done = context.retained = retain(context.writer, retention_rules(context.spec))
+    except LogkeepError as error:
+        context.note("retention could not be finished, the next run continues it", error)
+        return
+    context.notes += done.notes
+    if done.removed.bytes:
+        context.say(f"retention removed {done.removed}")
+
+
+def merge_small(context: BackupContext) -> None:
+    """Merge small segments, so that objects stay large."""
+    try:
+        segment = context.spec.segment
+        merged = merge_segments(context.writer, segment, context.runner_factory, first_task=context.tasks)
+    except LogkeepError as error:
+        context.note("small segments could not be merged, the next run continues it", error)
+        return
+    context.notes += merged.notes
+    context.say(str(merged))
+
+
+def make_digests(context: BackupContext) -> None:
+    """Make digests of what was archived, if asked. A verification makes those that lack, so nothing fails for them."""
+    if not context.spec.segment.record_digests:
+        return
+
+    def run_tasks(work: Sequence[DigestWork], function: MakeDigests, on_result: OnDigests) -> None:
+        context.runner_factory().run(work, function, on_result, context.reporter.update, NO_LIMITS)
+
+    writer = context.writer
+    try:
+        made = make_missing(writer.archive.storage, writer.state, writer.epoch, run_tasks)
+        log.info("made digests of the records of %d segments", made)
+    except LogkeepError as error:
+        context.note("digests of records could not be made", error)
+
+
+def describe(context: BackupContext) -> None:
+    """Describe the archive as the run has left it. Nothing of that makes a run fail."""
+    writer = context.writer
+    ended = EndedBackup(context.run_id, writer.archive, writer.state, context.plan, context.not_archived)
+    try:
+        rules = retention_rules(context.spec)
+        context.report = archive_report(ended, context.connection, retained_by(writer.state, rules, context.retained))
+    except LogkeepError as error:
+        context.note("the archive could not be described", error)
+
+
+def look_for_stale_keys(context: BackupContext) -> None:
+    """Look for stale keys in the archive as this run has left it."""
+    report = reconcile_backup(
+        context.writer, context.spec, context.connection, context.runner_factory, context.reporter, context.expect
+    )
+    context.reconciled = report.facts()
+    report.raise_if_wrong()
