@@ -122,7 +122,7 @@ cannot say "only your own". */}}
   resources: [{{ include "logkeep.driverRoleKind" . | lower }}s]
   resourceNames: [{{ include "logkeep.driverRole" . }}]
   verbs: [bind]
-# Nobody can change the role of a RoleBinding: one of another installation is deleted, and made again.
+# The role of a RoleBinding cannot be changed: one of another installation is deleted and created again.
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [rolebindings]
   verbs: [create]
