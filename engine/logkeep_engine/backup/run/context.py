@@ -33,8 +33,9 @@ class BackupContext:
     """A run that has begun in the archive. Steps change what comes after `activating`.
 
     `notes` are warnings, `messages` parts of the message of a success. `failures` are errors with which the run
-    continues, and fails in the end. Nothing of partitions that are `not_archived` is archived: their logs may not be those of
-    the plan. `tasks` counts those that were begun in this attempt; `repeated`: one of them has written something twice.
+    continues, and fails in the end. Nothing of partitions that are `not_archived` is archived: their logs may not be
+    those of the plan. `tasks` counts those that were begun in this attempt; `repeated`: one of them has written
+    something twice.
     """
 
     spec: KafkaBackupSpec
