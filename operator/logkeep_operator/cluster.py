@@ -45,7 +45,7 @@ from logkeep_operator.answers import (
     too_long,
 )
 from logkeep_operator.api import API_VERSION, KINDS, Key, Resource, Status
-from logkeep_operator.api.asked import ASKED_KIND, AskedRun, AskedStatus
+from logkeep_operator.api.backup_run import ASKED_KIND, RequestedRun, RequestedStatus
 from logkeep_operator.api.fields import Fields, known_fields, own_fields, served_fields
 from logkeep_operator.bounds import MAX_CHILDREN_BYTES, MemoryBound, own_child
 from logkeep_operator.errors import AlreadyExists, AnswerTooLong, AnswerWrong, ApiUnavailable, Conflict, NotFound
@@ -149,16 +149,16 @@ class KubernetesCluster:
 
     # ---- KafkaBackupRuns
 
-    def asked_runs(self, namespace: str | None) -> Iterator[AskedRun]:
+    def asked_runs(self, namespace: str | None) -> Iterator[RequestedRun]:
         """The KafkaBackupRuns of a namespace, or of the whole cluster, read page by page."""
-        return (AskedRun.from_object(body) for body in self._pages(ASKED_KIND, namespace))
+        return (RequestedRun.from_object(body) for body in self._pages(ASKED_KIND, namespace))
 
-    def answer_asked_run(self, asked: AskedRun, status: AskedStatus) -> None:
+    def answer_asked_run(self, asked: RequestedRun, status: RequestedStatus) -> None:
         """Replace its whole status. Raises Conflict when it is not what was read any more."""
         path = _path(ASKED_KIND, asked.namespace, asked.name, "status")
         self._replace_status(path, asked.body, status.to_dict())
 
-    def adopt_asked_run(self, asked: AskedRun, uid: str) -> None:
+    def adopt_asked_run(self, asked: RequestedRun, uid: str) -> None:
         """Add its KafkaBackup to its owners. Nothing happens if it is gone."""
         owner = {"apiVersion": API_VERSION, "kind": asked.key.kind, "name": asked.backup, "uid": uid}
         body = self._get(ASKED_KIND, asked.namespace, asked.name)

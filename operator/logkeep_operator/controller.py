@@ -18,13 +18,13 @@ from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.objects import is_name
 from logkeep_engine.contract.references import StrimziRef
 from logkeep_operator.api import Key, Resource
-from logkeep_operator.api.asked import AskedRun
-from logkeep_operator.asking import AskedRuns
+from logkeep_operator.api.backup_run import RequestedRun
 from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.crds import Crds
+from logkeep_operator.driver_slots import DriverSlots
 from logkeep_operator.errors import ApiError, ApiRefused, Conflict, NameTaken, NotStored
+from logkeep_operator.event_filter import EventFilter
 from logkeep_operator.metrics import Metrics
-from logkeep_operator.places import DriverPlaces
 from logkeep_operator.reconcile import (
     Action,
     Create,
@@ -53,12 +53,12 @@ from logkeep_operator.reconcile import (
     refused,
     wake_after_rest,
 )
+from logkeep_operator.reconcile.problems import STUCK_AFTER, stuck_pods
 from logkeep_operator.reconcile.step import API_REFUSED, NAME_TAKEN
-from logkeep_operator.reconcile.trouble import STUCK_AFTER, stuck_pods
+from logkeep_operator.requested_runs import RequestedRuns
 from logkeep_operator.resources import ROLE_DRIVER, access_objects, difference, is_earlier_binding, network_policy
-from logkeep_operator.seen import Seen
 from logkeep_operator.settings import Concurrency, EngineSettings
-from logkeep_operator.sharing import SharedArchives
+from logkeep_operator.shared_archives import SharedArchives
 from logkeep_operator.snapshot import ResourceReader, ResourceSnapshot
 
 log = logging.getLogger(__name__)
@@ -75,17 +75,17 @@ class Controller:
         cluster: KubernetesCluster,
         engine: EngineSettings,
         metrics: Metrics,
-        places: DriverPlaces | None = None,
+        places: DriverSlots | None = None,
         wake: Callable[[Key], None] = lambda key: None,
     ) -> None:
         self._cluster = cluster
         self._engine = engine
         self._metrics = metrics
         self._wake = wake
-        self.places = places if places is not None else DriverPlaces(Concurrency(), ())
-        self.seen = Seen()
+        self.places = places if places is not None else DriverSlots(Concurrency(), ())
+        self.seen = EventFilter()
         self.sharing = SharedArchives()
-        self.asked = AskedRuns(cluster)
+        self.asked = RequestedRuns(cluster)
         self.crds = Crds(cluster, metrics)
         self._bound: set[str] = set()
 
@@ -134,7 +134,7 @@ class Controller:
                 log.debug("%s: %s", key, conflict)
                 return 0.5
 
-    def _look_in_vain(self, key: Key, asked: tuple[AskedRun, ...], now: datetime) -> None:
+    def _look_in_vain(self, key: Key, asked: tuple[RequestedRun, ...], now: datetime) -> None:
         """Forget a resource that is gone, and answer those who ask for a run of it."""
         self._metrics.gone(key)
         self.seen.forget(key)
@@ -216,7 +216,9 @@ class Controller:
         self.wake_due()
         return found
 
-    def _lacks_backup(self, snapshot: ResourceSnapshot, key: Key, asked: tuple[AskedRun, ...], now: datetime) -> bool:
+    def _lacks_backup(
+        self, snapshot: ResourceSnapshot, key: Key, asked: tuple[RequestedRun, ...], now: datetime
+    ) -> bool:
         """Whether those who ask for a run of a backup that does not exist are to be told so."""
         return key not in snapshot.resources and bool(answers_without_backup(asked, key, now))
 

@@ -24,16 +24,16 @@ import kopf
 
 from logkeep_engine.contract.objects import is_name
 from logkeep_operator.api import GROUP, KINDS, VERSION, Key, Resource
-from logkeep_operator.api.asked import ASKED_KIND, AskedRun
+from logkeep_operator.api.backup_run import ASKED_KIND, RequestedRun
 from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.controller import Controller
+from logkeep_operator.driver_slots import DriverSlots
 from logkeep_operator.errors import ApiError, OperatorError
+from logkeep_operator.event_filter import News
 from logkeep_operator.leader import LeaderElection
 from logkeep_operator.metrics import Metrics
-from logkeep_operator.places import DriverPlaces
-from logkeep_operator.reach import RETRY_MAX_SECONDS, Reach, retry_pause
 from logkeep_operator.resources import ANNOTATION_RESOURCE, LABEL_KIND
-from logkeep_operator.seen import News
+from logkeep_operator.served_namespaces import RETRY_MAX_SECONDS, ServedNamespaces, retry_pause
 from logkeep_operator.serving import probe_handler, serve
 from logkeep_operator.settings import Settings
 from logkeep_operator.watches import watch
@@ -66,9 +66,9 @@ class Operator:
     listers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(LISTERS, "resync"))
 
     def __post_init__(self) -> None:
-        places = DriverPlaces(self.settings.concurrency, self.settings.namespaces or (None,))
+        places = DriverSlots(self.settings.concurrency, self.settings.namespaces or (None,))
         self.controller = Controller(self.cluster, self.settings.engine, self.metrics, places, self.wake)
-        self.reach = Reach(self.metrics)
+        self.reach = ServedNamespaces(self.metrics)
 
     async def begin(self) -> None:
         """Wait until this replica is to act, and until the CRDs are there (no watch would find them later); then
@@ -135,11 +135,11 @@ class Operator:
         if kind in KINDS:
             self._resource_event(Resource.from_object(kind, body), how)
         elif kind == ASKED_KIND:
-            self._asked_event(AskedRun.from_object(body), how)
+            self._asked_event(RequestedRun.from_object(body), how)
         else:
             self._child_event(kind, body, how)
 
-    def _asked_event(self, asked: AskedRun, how: str) -> None:
+    def _asked_event(self, asked: RequestedRun, how: str) -> None:
         """Take an event about a KafkaBackupRun. Its spec never changes: later events are echoes of its status."""
         if how == "ADDED":
             self.controller.asked.note(asked)

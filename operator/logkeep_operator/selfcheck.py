@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from logkeep_engine.contract.objects import STRIMZI_GROUP
 from logkeep_engine.contract.visible import print_line, say
 from logkeep_operator.api import GROUP, KINDS
-from logkeep_operator.api.asked import ASKED_PLURAL
+from logkeep_operator.api.backup_run import ASKED_PLURAL
 from logkeep_operator.cluster import KubernetesCluster, Right, connect
 from logkeep_operator.crds import HOW, problem_of
 from logkeep_operator.errors import ApiError, SettingsInvalid

@@ -1,7 +1,7 @@
 """The operator's own watches: for each kind of object in each namespace there is a task that never ends.
 
-Each watch stands alone: it says what is wrong (`Reach`), waits longer and longer, and begins again. Kopf's watches end
-the process for some of that, and docs/design/0007 has what was tried to make them do.
+Each watch stands alone: it says what is wrong (`ServedNamespaces`), waits longer and longer, and begins again. Kopf's
+watches end the process for some of that, and docs/design/0007 has what was tried to make them do.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import aiohttp
 from logkeep_engine.contract.objects import MAX_OBJECT_BYTES, OtherObject, check_item
 from logkeep_operator.answers import api_error, checked_page, parsed, too_long
 from logkeep_operator.api import KINDS
-from logkeep_operator.api.asked import ASKED_KIND
+from logkeep_operator.api.backup_run import ASKED_KIND
 from logkeep_operator.cluster import CHILDREN, CHILDREN_QUERY, KubernetesCluster, collection_path
 from logkeep_operator.errors import AnswerTooLong, AnswerWrong, ApiUnavailable
-from logkeep_operator.reach import Reach, retry_pause
+from logkeep_operator.served_namespaces import ServedNamespaces, retry_pause
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class TooOld(Exception):
 
 
 async def watch(
-    cluster: KubernetesCluster, reach: Reach, namespaces: Sequence[str], tell: Tell, missed: Missed
+    cluster: KubernetesCluster, reach: ServedNamespaces, namespaces: Sequence[str], tell: Tell, missed: Missed
 ) -> None:
     """Report every change, and where one may have been missed, until cancelled. No namespace means all of them."""
     connector = aiohttp.TCPConnector(limit=0, ssl=cluster.trust())
@@ -58,7 +58,7 @@ class _Watch:
     def __init__(
         self,
         cluster: KubernetesCluster,
-        reach: Reach,
+        reach: ServedNamespaces,
         session: aiohttp.ClientSession,
         kind: str,
         namespace: str | None,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from logkeep_operator.api import KINDS
-from logkeep_operator.api.asked import ASKED_KIND
+from logkeep_operator.api.backup_run import ASKED_KIND
 from tests.apiserver.operator import ROOT
 from tests.cluster import system, tools
 

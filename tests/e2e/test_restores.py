@@ -40,7 +40,7 @@ FIRST, LAST = {0: 120, 1: 150}, {0: 350, 1: 290}  # positions of the group, arch
 
 DIVIDED = 3  # partitions of a target that has another number of them
 
-Seen = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int]
+EventFilter = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int]
 
 
 def records(count: int, partition: int, since: int, *, wrong: int | None = None) -> Iterator[Record]:
@@ -70,7 +70,7 @@ class Archived:
     home: Home
     saved: Resource
     point: int
-    source: dict[int, dict[int, Seen]]
+    source: dict[int, dict[int, EventFilter]]
     restores: dict[str, Resource] = field(default_factory=dict)
 
     @property
@@ -78,13 +78,13 @@ class Archived:
         """The number of committed records."""
         return sum(map(len, self.source.values()))
 
-    def as_of_point(self, partition: int) -> list[Seen]:
+    def as_of_point(self, partition: int) -> list[EventFilter]:
         """The records before the first one of the point or later."""
         times = {offset: record[3] for offset, record in self.source[partition].items()}
         end = min(offset for offset, moment in times.items() if moment >= self.point)
         return [record for offset, record in self.source[partition].items() if offset < end]
 
-    def before_point(self, partition: int) -> dict[int, Seen]:
+    def before_point(self, partition: int) -> dict[int, EventFilter]:
         """The records of an earlier time, by offset."""
         return {offset: record for offset, record in self.source[partition].items() if record[3] < self.point}
 
@@ -118,9 +118,9 @@ class Archived:
         return (self.home.s3.data_dir / uri.removeprefix("s3://")).read_text()
 
 
-def seen(bootstrap: str, topic: str, partition: int) -> dict[int, Seen]:
+def seen(bootstrap: str, topic: str, partition: int) -> dict[int, EventFilter]:
     """The records that a committed consumer reads of a partition, by offset."""
-    found: dict[int, Seen] = {}
+    found: dict[int, EventFilter] = {}
     for message in read_committed(bootstrap, topic, partition):
         headers: Any = message.headers() or []
         offset = message.offset()
@@ -129,7 +129,7 @@ def seen(bootstrap: str, topic: str, partition: int) -> dict[int, Seen]:
     return found
 
 
-def restored(bootstrap: str, topic: str, partition: int) -> list[Seen]:
+def restored(bootstrap: str, topic: str, partition: int) -> list[EventFilter]:
     """The records of a restored partition, in their order."""
     return list(seen(bootstrap, topic, partition).values())
 

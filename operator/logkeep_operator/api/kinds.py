@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from logkeep_engine.contract.asking import KafkaBackupRunSpec
+from logkeep_engine.contract.backup_run_spec import KafkaBackupRunSpec
 from logkeep_engine.contract.names import BACKUP, BACKUP_RUN, RESTORE
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.spec import KafkaBackupSpec
-from logkeep_operator.api.asked import AskedStatus
+from logkeep_operator.api.backup_run import RequestedStatus
 from logkeep_operator.api.status import Status
 
 
@@ -76,7 +76,7 @@ RESOURCES: Mapping[str, ResourceKind] = {
     ),
     BACKUP_RUN: ResourceKind(
         spec=KafkaBackupRunSpec,
-        status=AskedStatus,
+        status=RequestedStatus,
         short="kbrun",
         told=(
             "Asks for a run of a KafkaBackup, once, and reports how that run ended. A user who may create it does "

@@ -1,7 +1,7 @@
 """Decisions of the operator, pure: `reconcile(observed, now, engine) -> Plan`. No I/O, no clock; `controller` gathers
 and applies."""
 
-from logkeep_operator.reconcile.asked import answers_without_backup, wants_look
+from logkeep_operator.reconcile.backup_runs import answers_without_backup, wants_look
 from logkeep_operator.reconcile.observed import (
     Documents,
     FoundKafka,
@@ -17,14 +17,14 @@ from logkeep_operator.reconcile.observed import (
 )
 from logkeep_operator.reconcile.plan import (
     Action,
-    AdoptAskedRun,
+    AdoptRequestedRun,
     Answer,
-    AnswerAskedRun,
+    AnswerRequestedRun,
     Create,
-    DeleteAskedRun,
     DeleteConfigMap,
     DeleteJob,
     DeletePod,
+    DeleteRequestedRun,
     EnsureAccess,
     EnsureNetworkPolicy,
     Event,
@@ -32,20 +32,20 @@ from logkeep_operator.reconcile.plan import (
     SuspendJob,
     TellBackup,
 )
+from logkeep_operator.reconcile.queue import RunQueue, Waiter, due, holds_place, place_of
 from logkeep_operator.reconcile.reconcile import is_at_rest, outdated, reconcile, refused, wake_after_rest
 from logkeep_operator.reconcile.schedule import wake_after
-from logkeep_operator.reconcile.turns import Turns, Waiter, due, holds_place, place_of
 
 __all__ = [
     "Action",
-    "AdoptAskedRun",
+    "AdoptRequestedRun",
     "Answer",
-    "AnswerAskedRun",
+    "AnswerRequestedRun",
     "Create",
-    "DeleteAskedRun",
     "DeleteConfigMap",
     "DeleteJob",
     "DeletePod",
+    "DeleteRequestedRun",
     "Documents",
     "EnsureAccess",
     "EnsureNetworkPolicy",
@@ -56,9 +56,9 @@ __all__ = [
     "Plan",
     "PodState",
     "RunOrigin",
+    "RunQueue",
     "SuspendJob",
     "TellBackup",
-    "Turns",
     "Waiter",
     "answers_without_backup",
     "documents",

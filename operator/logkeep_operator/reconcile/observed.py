@@ -15,7 +15,7 @@ from logkeep_engine.contract.stored import DocumentRefused
 from logkeep_engine.contract.values import parse_timestamp
 from logkeep_engine.contract.visible import cut
 from logkeep_operator.api import Key, Resource
-from logkeep_operator.api.asked import AskedRun
+from logkeep_operator.api.backup_run import RequestedRun
 from logkeep_operator.api.status import StatusOutcome
 from logkeep_operator.resources import (
     ANNOTATION_PREVIOUS_RUN,
@@ -179,7 +179,7 @@ class Observed:
     backup: Resource | None = None
     warnings: Mapping[str, str] = field(default_factory=dict)
     kafka: FoundKafka | None = None
-    asked: Sequence[AskedRun] = ()
+    asked: Sequence[RequestedRun] = ()
     archive_owner: Key | None = None
 
     def pods_of(self, run_id: str, role: str) -> list[PodState]:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from logkeep_operator.api import Resource, Status
-from logkeep_operator.api.asked import AskedRun, AskedStatus
+from logkeep_operator.api.backup_run import RequestedRun, RequestedStatus
 
 
 @dataclass(frozen=True)
@@ -71,30 +71,30 @@ class DeletePod:
 
 
 @dataclass(frozen=True)
-class AnswerAskedRun:
+class AnswerRequestedRun:
     """Write the status of a KafkaBackupRun."""
 
-    asked: AskedRun
-    status: AskedStatus
+    asked: RequestedRun
+    status: RequestedStatus
 
 
 @dataclass(frozen=True)
-class AdoptAskedRun:
+class AdoptRequestedRun:
     """Let a KafkaBackupRun be deleted with its KafkaBackup, which has this uid."""
 
-    asked: AskedRun
+    asked: RequestedRun
     uid: str
 
 
 @dataclass(frozen=True)
-class DeleteAskedRun:
+class DeleteRequestedRun:
     """Delete a KafkaBackupRun whose run has ended long enough ago."""
 
     name: str
     uid: str
 
 
-Answer = AnswerAskedRun | AdoptAskedRun | DeleteAskedRun
+Answer = AnswerRequestedRun | AdoptRequestedRun | DeleteRequestedRun
 Action = EnsureAccess | EnsureNetworkPolicy | Create | SuspendJob | DeleteJob | DeleteConfigMap | DeletePod
 
 

@@ -20,10 +20,10 @@ from logkeep_engine.contract.restore_spec import KafkaRestoreSpec, parse_restore
 from logkeep_engine.contract.spec import KafkaBackupSpec, parse_backup
 from logkeep_operator.api import Condition, Phase, Resource, RunStatus, StatusOutcome
 from logkeep_operator.reconcile import conditions, retry
-from logkeep_operator.reconcile.asked import with_answers
+from logkeep_operator.reconcile.backup_runs import with_answers
 from logkeep_operator.reconcile.drill import with_told_backup
 from logkeep_operator.reconcile.executors import useless_pods
-from logkeep_operator.reconcile.going_on import RESYNC_SECONDS, GoingOn
+from logkeep_operator.reconcile.in_progress import RESYNC_SECONDS, GoingOn
 from logkeep_operator.reconcile.observed import Observed
 from logkeep_operator.reconcile.outcome import (
     DRY_RUN_DONE,
@@ -34,6 +34,7 @@ from logkeep_operator.reconcile.plan import (
     DeleteJob,
     Plan,
 )
+from logkeep_operator.reconcile.queue import RunQueue
 from logkeep_operator.reconcile.releasing import (
     Release,
     awaits_release,
@@ -49,17 +50,16 @@ from logkeep_operator.reconcile.runs import inputs_of, wanted_run
 from logkeep_operator.reconcile.schedule import scheduled_times, wake_after, with_times
 from logkeep_operator.reconcile.starting import STUCK_JOB_AFTER, WAIT_SECONDS, Spec
 from logkeep_operator.reconcile.step import CRDS_OUTDATED, INVALID_SPEC, NOT_ALLOWED, Step, last_turn, soonest
-from logkeep_operator.reconcile.turns import Turns
 from logkeep_operator.reconcile.waiting import Waiting
 from logkeep_operator.resources import check_allowed, job_name
 from logkeep_operator.settings import EngineSettings
 
 AT_REST_AFTER = timedelta(minutes=10)
-_NO_QUEUE = Turns()
+_NO_QUEUE = RunQueue()
 _SUSPENDED_AFTER_SUCCESS = "The last run has succeeded; no other is started while spec.suspend is true."
 
 
-def reconcile(observed: Observed, now: datetime, engine: EngineSettings, turns: Turns = _NO_QUEUE) -> Plan:
+def reconcile(observed: Observed, now: datetime, engine: EngineSettings, turns: RunQueue = _NO_QUEUE) -> Plan:
     """Decide what is to be done about one resource. `turns` says whether its driver may begin."""
     if observed.resource.deleting:
         return Plan()  # the garbage collector takes the children
@@ -68,7 +68,7 @@ def reconcile(observed: Observed, now: datetime, engine: EngineSettings, turns: 
     return with_told_backup(observed, with_answers(observed, plan, now), now)
 
 
-def _decide(observed: Observed, now: datetime, engine: EngineSettings, turns: Turns) -> Plan:
+def _decide(observed: Observed, now: datetime, engine: EngineSettings, turns: RunQueue) -> Plan:
     try:
         spec = _parse(observed.resource)
         check_allowed(spec, engine)

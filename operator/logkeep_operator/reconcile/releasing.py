@@ -20,14 +20,14 @@ from logkeep_engine.contract.visible import cut
 from logkeep_operator.api import Condition, Phase, Resource, RunStatus, Status, StatusOutcome
 from logkeep_operator.api.status import HeldTopicsStatus
 from logkeep_operator.reconcile import conditions, retry
-from logkeep_operator.reconcile.going_on import RESYNC_SECONDS, GoingOn
+from logkeep_operator.reconcile.in_progress import RESYNC_SECONDS, GoingOn
 from logkeep_operator.reconcile.observed import JobState, Observed
 from logkeep_operator.reconcile.outcome import RESTORED_BEFORE, RUN_SUCCEEDED, JobOutcome
 from logkeep_operator.reconcile.plan import DeleteConfigMap, DeleteJob, Plan
 from logkeep_operator.reconcile.progress import held_topics_status
+from logkeep_operator.reconcile.queue import RunQueue
 from logkeep_operator.reconcile.runs import is_release, release_key
 from logkeep_operator.reconcile.starting import WAIT_SECONDS, Spec
-from logkeep_operator.reconcile.turns import Turns
 from logkeep_operator.reconcile.waiting import Waiting
 from logkeep_operator.resources import is_topics_name
 from logkeep_operator.settings import EngineSettings
@@ -154,7 +154,7 @@ class Release(GoingOn):
     """A restore that has succeeded and whose topics are to be released now. `status` has the time."""
 
     def __init__(
-        self, observed: Observed, now: datetime, spec: Spec, engine: EngineSettings, turns: Turns, status: Status
+        self, observed: Observed, now: datetime, spec: Spec, engine: EngineSettings, turns: RunQueue, status: Status
     ) -> None:
         super().__init__(observed, now, spec, engine, turns)
         assert status.held_topics is not None, "only topics that are held are released"

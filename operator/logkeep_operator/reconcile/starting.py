@@ -13,16 +13,16 @@ from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.contract.values import parse_timestamp
 from logkeep_operator.api import Condition, RunStatus
 from logkeep_operator.reconcile import conditions
-from logkeep_operator.reconcile.asked import asked_hash
+from logkeep_operator.reconcile.backup_runs import asked_hash
 from logkeep_operator.reconcile.observed import JobState, Observed, RunOrigin
 from logkeep_operator.reconcile.plan import Create, DeleteConfigMap, DeleteJob, EnsureAccess, EnsureNetworkPolicy
+from logkeep_operator.reconcile.queue import RunQueue, place_of
 from logkeep_operator.reconcile.requested import requested_by
 from logkeep_operator.reconcile.runs import WantedRun, is_dry_run, is_release, wanted_run
 from logkeep_operator.reconcile.schedule import goes_on, scheduled_times, with_times
 from logkeep_operator.reconcile.stale_keys import reconciles
 from logkeep_operator.reconcile.step import Step
 from logkeep_operator.reconcile.strimzi import kafka_access
-from logkeep_operator.reconcile.turns import Turns, place_of
 from logkeep_operator.reconcile.waiting import Waiting, archive_place
 from logkeep_operator.resources import (
     ANNOTATION_RUN_KEY,
@@ -50,7 +50,7 @@ _NOTHING_WRONG = frozenset({"RunStarted", "Pending", "Running", "Queued", "Waiti
 class Starting(Step):
     """A resource whose spec is valid, and the run that it requests. `turns` says whether its driver may begin."""
 
-    def __init__(self, observed: Observed, now: datetime, spec: Spec, engine: EngineSettings, turns: Turns) -> None:
+    def __init__(self, observed: Observed, now: datetime, spec: Spec, engine: EngineSettings, turns: RunQueue) -> None:
         super().__init__(observed, now)
         self.turns = turns
         self.spec = spec

@@ -2,6 +2,7 @@
 
 from logkeep_operator.resources.access import access_objects, is_earlier_binding, needs_access_objects, network_policy
 from logkeep_operator.resources.allowed import NotAllowed, check_allowed
+from logkeep_operator.resources.expected import difference, owned_by
 from logkeep_operator.resources.names import (
     ANNOTATION_PREVIOUS_RUN,
     ANNOTATION_REQUESTED_BY,
@@ -29,7 +30,6 @@ from logkeep_operator.resources.names import (
     run_labels,
     topics_name,
 )
-from logkeep_operator.resources.ours import difference, owned_by
 from logkeep_operator.resources.run import (
     GRACE_SECONDS,
     RunToStart,

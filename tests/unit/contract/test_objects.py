@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.contract.asking import KafkaBackupRunSpec
+from logkeep_engine.contract.backup_run_spec import KafkaBackupRunSpec
 from logkeep_engine.contract.objects import (
     NotAName,
     OtherObject,

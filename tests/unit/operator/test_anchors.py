@@ -14,7 +14,7 @@ from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_operator.api import ArchiveStatus, Key, Phase, Resource, RunStatus, Status, StatusOutcome
 from logkeep_operator.reconcile import documents
 from logkeep_operator.reconcile.archive import with_archive
-from logkeep_operator.sharing import SharedArchives
+from logkeep_operator.shared_archives import SharedArchives
 from tests.unit.operator.world import START, World, backup_spec, resource, restore_spec
 
 URI = "s3://bucket/prefix"

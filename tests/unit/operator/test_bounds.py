@@ -11,10 +11,10 @@ import pytest
 from logkeep_engine.contract.objects import MAX_OBJECT_BYTES
 from logkeep_operator.answers import MAX_PAGE_BYTES
 from logkeep_operator.api import Key, Resource
-from logkeep_operator.api.asked import AskedRun
-from logkeep_operator.asking import AskedRuns
+from logkeep_operator.api.backup_run import RequestedRun
 from logkeep_operator.bounds import MAX_ASKED, own_child, weight_of
 from logkeep_operator.errors import AnswerTooLong
+from logkeep_operator.requested_runs import RequestedRuns
 from logkeep_operator.resources import resource_labels
 from logkeep_operator.snapshot import ResourceSnapshot
 from tests.unit.operator.fake_api import FakeApi
@@ -39,7 +39,7 @@ def test_what_others_write_into_the_metadata_of_a_request_is_not_kept() -> None:
     owners = [{"kind": "X", "name": LONG, "uid": f"{number}"} for number in range(10_000)]
     fields = [{"manager": "x", "fieldsV1": {f"f:{LONG}": {}}}]
     body = asked("ask", annotations={"a": LONG}, labels={"b": "c"}, ownerReferences=owners, managedFields=fields)
-    found = AskedRun.from_object(body)
+    found = RequestedRun.from_object(body)
     assert weight_of(found.body) < 2000
     assert found.body["metadata"] == {
         key: body["metadata"][key] for key in ("name", "namespace", "uid", "resourceVersion")
@@ -79,11 +79,11 @@ def test_of_more_requests_than_are_read_at_once_the_first_are_read_and_then_the_
     class Cluster:
         bodies: list[dict[str, Any]] = [asked(f"{number:05}") for number in range(MAX_ASKED + 500)]  # noqa: RUF012
 
-        def asked_runs(self, namespace: str | None) -> list[AskedRun]:
-            return [AskedRun.from_object(body) for body in self.bodies]
+        def asked_runs(self, namespace: str | None) -> list[RequestedRun]:
+            return [RequestedRun.from_object(body) for body in self.bodies]
 
     cluster = Cluster()
-    known = AskedRuns(cluster)  # type: ignore[arg-type]
+    known = RequestedRuns(cluster)  # type: ignore[arg-type]
     everything = known.all(None, NOW)
     assert [len(found) for found in everything.values()] == [MAX_ASKED]
     assert known.of(NIGHTLY, NOW) == everything[NIGHTLY]

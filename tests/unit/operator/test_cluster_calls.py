@@ -19,8 +19,8 @@ from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.controller import Controller
 from logkeep_operator.errors import ApiUnavailable
 from logkeep_operator.metrics import Metrics
-from logkeep_operator.reach import RETRY_MAX_SECONDS, Reach, retry_pause
 from logkeep_operator.reconcile import reconcile
+from logkeep_operator.served_namespaces import RETRY_MAX_SECONDS, ServedNamespaces, retry_pause
 from logkeep_operator.snapshot import ResourceSnapshot
 from logkeep_operator.watches import watch
 from tests.unit.operator.world import ENGINE, START, backup_spec
@@ -155,7 +155,7 @@ def test_a_watch_outlives_every_odd_answer_and_goes_on_where_it_was() -> None:
         told.append((body["metadata"]["name"], how))
 
     async def main(cluster: KubernetesCluster) -> None:
-        task = asyncio.create_task(watch(cluster, Reach(metrics), ["team"], tell, missed.append))
+        task = asyncio.create_task(watch(cluster, ServedNamespaces(metrics), ["team"], tell, missed.append))
         end = time.monotonic() + 60
         while len(Odd.asked) < 12 or served(metrics) != 1:
             assert time.monotonic() < end, (told, Odd.asked)
@@ -180,7 +180,7 @@ def served(metrics: Metrics, namespace: str = "team") -> float | None:
 
 def test_a_namespace_is_served_when_nothing_in_it_is_lost() -> None:
     metrics = Metrics()
-    reach = Reach(metrics)
+    reach = ServedNamespaces(metrics)
     reach.lost("team", "watch of Job", "403")
     reach.found("team", "list of resources")
     reach.found("other", "list of resources")

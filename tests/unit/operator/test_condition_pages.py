@@ -9,7 +9,7 @@ import pytest
 from logkeep_engine import errors
 from logkeep_engine.report import failed
 from logkeep_operator.api import KINDS
-from logkeep_operator.api.asked import ASKED_KIND
+from logkeep_operator.api.backup_run import ASKED_KIND
 from tests.unit.test_report import RESULT
 
 ROOT = Path(__file__).parents[3]

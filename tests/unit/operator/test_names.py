@@ -11,7 +11,7 @@ import pytest
 from logkeep_engine.contract.objects import MAX_OBJECT_BYTES
 from logkeep_operator.answers import page_bytes
 from logkeep_operator.api import Key
-from logkeep_operator.api.asked import AskedRun
+from logkeep_operator.api.backup_run import RequestedRun
 from logkeep_operator.errors import AnswerTooLong, AnswerWrong
 from logkeep_operator.handlers import owner_key
 from tests.unit.contract.test_objects import TRAPS
@@ -28,9 +28,9 @@ def with_backup_of_others(api: FakeApi) -> None:
     api.put("KafkaBackup", "team-b", "nightly", spec=backup_spec(), status=status)
 
 
-def asks(api: FakeApi, name: str) -> AskedRun:
+def asks(api: FakeApi, name: str) -> RequestedRun:
     """A KafkaBackupRun in team-a that an API server with earlier CRDs has taken."""
-    return AskedRun.from_object(api.put("KafkaBackupRun", "team-a", "steal", spec={"backupRef": {"name": name}}))
+    return RequestedRun.from_object(api.put("KafkaBackupRun", "team-a", "steal", spec={"backupRef": {"name": name}}))
 
 
 def stalled(body: dict[str, Any]) -> tuple[str, str, str]:
@@ -72,7 +72,7 @@ def test_who_may_create_runs_starts_none_in_another_namespace(name: str) -> None
         assert message.startswith(f"spec.backupRef.name: {name!r} is not a name in Kubernetes")
         assert {path.partition("?")[0] for path in api.asked} == {f"{LOGKEEP}/team-a/kafkabackupruns", OPENAPI}
         api.writes.clear()
-        one = AskedRun.from_object(told)
+        one = RequestedRun.from_object(told)
         controller.asked.note(one)
         controller.reconcile(one.key)
         assert api.writes == [], "it has failed for good"

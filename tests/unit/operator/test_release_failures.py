@@ -8,7 +8,7 @@ from logkeep_engine.contract.facts.values import timestamp
 from logkeep_engine.contract.model import replace
 from logkeep_operator.api import Phase
 from logkeep_operator.reconcile import RunOrigin, is_at_rest, refused
-from logkeep_operator.reconcile.turns import Turns
+from logkeep_operator.reconcile.queue import RunQueue
 from logkeep_operator.settings import Concurrency
 from tests.unit.operator.held_topics import HELD, as_it_ended, begin, fail, held, release, restored
 from tests.unit.operator.world import World
@@ -165,14 +165,14 @@ def test_an_object_that_the_api_refuses_leaves_the_phase_as_it_is() -> None:
 
 def test_a_release_waits_for_its_turn_among_the_drivers() -> None:
     world = restored()
-    world.turns = Turns(Concurrency(operator=1), frozenset({another(world)}))
+    world.turns = RunQueue(Concurrency(operator=1), frozenset({another(world)}))
     world.pass_time(days=1)
     world.step()
     world.collect()
     world.settle()
     assert world.created == []
     assert world.condition("Ready") == ("True", "Queued")
-    world.turns = Turns()
+    world.turns = RunQueue()
     world.settle()
     assert world.created[-1]["kind"] == "Job"
 

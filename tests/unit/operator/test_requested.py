@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from logkeep_engine.contract.run import RunRequest
 from tests.unit.hostile import NAME, doing
-from tests.unit.operator.test_asked import at_rest
+from tests.unit.operator.test_backup_runs import at_rest
 from tests.unit.operator.test_schedule import look_at, scheduled
 from tests.unit.operator.world import World, restore_spec
 

@@ -9,12 +9,12 @@ import pytest
 
 from logkeep_operator import controller
 from logkeep_operator.api import Key, Resource
-from logkeep_operator.api.asked import AskedRun
+from logkeep_operator.api.backup_run import RequestedRun
 from logkeep_operator.api.fields import Fields
 from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.controller import Controller
 from logkeep_operator.metrics import Metrics
-from logkeep_operator.reconcile import Observed, Plan, Turns, reconcile
+from logkeep_operator.reconcile import Observed, Plan, RunQueue, reconcile
 from logkeep_operator.settings import EngineSettings
 from tests.unit.operator.fake_api import our_fields
 from tests.unit.operator.world import ENGINE, START, backup_spec
@@ -38,7 +38,7 @@ class Lists:
             for name in self.names
         ]
 
-    def asked_runs(self, namespace: str | None) -> list[AskedRun]:
+    def asked_runs(self, namespace: str | None) -> list[RequestedRun]:
         return []
 
     def all_children(self, kind: str, namespace: str | None) -> list[dict[str, Any]]:
@@ -57,7 +57,7 @@ def key(name: str) -> Key:
 
 
 def test_a_resource_that_cannot_be_judged_holds_up_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    def judged(observed: Observed, now: datetime, engine: EngineSettings, *turns: Turns) -> Plan:
+    def judged(observed: Observed, now: datetime, engine: EngineSettings, *turns: RunQueue) -> Plan:
         if observed.resource.key.name == "odd":
             raise OverflowError("date value out of range")
         return reconcile(observed, now, engine, *turns)

@@ -14,12 +14,12 @@ from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.spec import parse_backup
 from logkeep_operator.api import Key, Phase, Resource, Status
-from logkeep_operator.api.asked import AskedRun
+from logkeep_operator.api.backup_run import RequestedRun
 from logkeep_operator.api.fields import Fields
 from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.controller import Controller
 from logkeep_operator.metrics import Metrics
-from logkeep_operator.reconcile import Turns, is_at_rest, wake_after
+from logkeep_operator.reconcile import RunQueue, is_at_rest, wake_after
 from logkeep_operator.settings import Concurrency
 from tests.examples import number
 from tests.unit.operator.fake_api import our_fields
@@ -116,7 +116,7 @@ def test_the_controller_and_the_resync_come_back_for_a_backup_at_rest() -> None:
         def resource(self, key: Key) -> Resource:
             return world.resource
 
-        def asked_runs(self, namespace: str | None) -> list[AskedRun]:
+        def asked_runs(self, namespace: str | None) -> list[RequestedRun]:
             return []
 
     asked = Controller(cast(KubernetesCluster, AtRest()), ENGINE, Metrics())
@@ -227,12 +227,12 @@ READY, UNREADY = ("True", "False", "False"), ("False", "True", "False")
 def test_a_run_of_the_schedule_leaves_a_backup_ready_that_has_succeeded() -> None:
     world = scheduled()
     assert states(world) == (*READY, "")
-    world.turns = Turns(Concurrency(1), frozenset({Key("KafkaBackup", "team", "other")}))
+    world.turns = RunQueue(Concurrency(1), frozenset({Key("KafkaBackup", "team", "other")}))
     look_at(world, "2026-11-22T02:00:00Z")
     assert (states(world), world.condition("Ready")[1], begun(world)) == ((*READY, "True"), "Queued", 1)
     world.pass_time(minutes=7)
     assert world.step().waits_since == moment("2026-11-22T02:00:00Z"), "it keeps its place in the queue"
-    world.turns = Turns()
+    world.turns = RunQueue()
     world.settle()
     assert (states(world), goes_on(world)) == ((*READY, "True"), True)
     world.driver()

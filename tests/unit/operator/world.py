@@ -10,15 +10,15 @@ from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.request_files import hash_of_job
 from logkeep_engine.contract.run import Progress, RunResult
 from logkeep_operator.api import Key, Resource, Status
-from logkeep_operator.api.asked import AskedRun
+from logkeep_operator.api.backup_run import RequestedRun
 from logkeep_operator.reconcile import (
-    AdoptAskedRun,
-    AnswerAskedRun,
+    AdoptRequestedRun,
+    AnswerRequestedRun,
     Create,
-    DeleteAskedRun,
     DeleteConfigMap,
     DeleteJob,
     DeletePod,
+    DeleteRequestedRun,
     Documents,
     FoundKafka,
     JobState,
@@ -26,8 +26,8 @@ from logkeep_operator.reconcile import (
     Plan,
     PodState,
     RunOrigin,
+    RunQueue,
     SuspendJob,
-    Turns,
     reconcile,
 )
 from logkeep_operator.resources import is_progress_name
@@ -88,12 +88,12 @@ class World:
         self.pods: list[PodState] = []
         self.documents: dict[str, Documents] = {}
         self.backup: Resource | None = None
-        self.turns = Turns()
+        self.turns = RunQueue()
         self.warnings: dict[str, str] = {}
         self.kafka: FoundKafka | None = None
         self.events: list[tuple[str, str]] = []
         self.created: list[dict[str, Any]] = []
-        self.asked: list[AskedRun] = []
+        self.asked: list[RequestedRun] = []
         self.archive_owner: Key | None = None
         self.told: list[tuple[str, str]] = []  # events about the backup of a restore
 
@@ -166,18 +166,18 @@ class World:
         """Ask for a run with a KafkaBackupRun."""
         metadata = {"namespace": "team", "name": name, "uid": f"uid-of-{name}"}
         spec = {"backupRef": {"name": "nightly"}, "ttlSecondsAfterFinished": ttl}
-        self.asked.append(AskedRun.from_object({"metadata": metadata, "spec": spec}))
+        self.asked.append(RequestedRun.from_object({"metadata": metadata, "spec": spec}))
 
     def answer(self, plan: Plan) -> None:
         """Do what the plan says about the KafkaBackupRuns."""
         known = {one.name: one for one in self.asked}
         for answer in plan.answers:
             match answer:
-                case AnswerAskedRun(asked=asked, status=status):
+                case AnswerRequestedRun(asked=asked, status=status):
                     known[asked.name] = replace(known[asked.name], status=status)
-                case AdoptAskedRun(asked=asked, uid=uid):
+                case AdoptRequestedRun(asked=asked, uid=uid):
                     known[asked.name] = replace(known[asked.name], owners=frozenset({uid}))
-                case DeleteAskedRun(name=name):
+                case DeleteRequestedRun(name=name):
                     del known[name]
         self.asked = list(known.values())
 

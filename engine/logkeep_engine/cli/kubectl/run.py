@@ -13,7 +13,7 @@ from logkeep_engine.cli.kubectl.options import EXIT_CODES, Backup, Timeout, Wait
 from logkeep_engine.cli.kubectl.waiting import follow, refuse_invalid
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, refuse, spread
 from logkeep_engine.cli.output import print_json, say
-from logkeep_engine.contract.asking import MIN_TTL_SECONDS
+from logkeep_engine.contract.backup_run_spec import MIN_TTL_SECONDS
 from logkeep_engine.contract.names import BACKUP, BACKUP_RUN
 from logkeep_engine.contract.spec import API_VERSION
 

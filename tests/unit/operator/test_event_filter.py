@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from logkeep_engine.contract.model import replace
 from logkeep_operator.api import Condition, Phase, Resource, RunStatus, Status
-from logkeep_operator.seen import News, Seen
+from logkeep_operator.event_filter import EventFilter, News
 from tests.unit.operator.world import backup_spec, resource
 
 WRITTEN = Status(
@@ -34,11 +34,11 @@ def stored(of: Resource, status: Status) -> Resource:
 
 
 def test_what_was_never_looked_at_is_news() -> None:
-    assert Seen().news(resource("KafkaBackup", backup_spec())) is News.RESOURCE
+    assert EventFilter().news(resource("KafkaBackup", backup_spec())) is News.RESOURCE
 
 
 def test_an_own_write_is_none_also_when_its_event_comes_before_its_answer() -> None:
-    seen, made = Seen(), resource("KafkaBackup", backup_spec())
+    seen, made = EventFilter(), resource("KafkaBackup", backup_spec())
     seen.note(made)
     assert seen.news(made) is News.NOTHING
     seen.note(made, WRITTEN)
@@ -46,13 +46,13 @@ def test_an_own_write_is_none_also_when_its_event_comes_before_its_answer() -> N
 
 
 def test_a_status_of_somebody_else_is_news_of_the_status() -> None:
-    seen, made = Seen(), resource("KafkaBackup", backup_spec())
+    seen, made = EventFilter(), resource("KafkaBackup", backup_spec())
     seen.note(made, WRITTEN)
     assert seen.news(stored(made, Status())) is News.STATUS
 
 
 def test_what_the_user_asks_for_is_news_of_the_resource() -> None:
-    seen, made = Seen(), resource("KafkaBackup", backup_spec())
+    seen, made = EventFilter(), resource("KafkaBackup", backup_spec())
     seen.note(made, WRITTEN)
     now = stored(made, WRITTEN)
     for change in (

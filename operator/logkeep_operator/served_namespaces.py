@@ -18,7 +18,7 @@ def retry_pause(failures: int) -> float:
     return float(min(2.0 ** min(failures - 1, 10), RETRY_MAX_SECONDS))
 
 
-class Reach:
+class ServedNamespaces:
     """Remembers for each namespace what could not be read at the last attempt, and says so once. For any thread."""
 
     def __init__(self, metrics: Metrics) -> None:

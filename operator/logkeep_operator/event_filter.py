@@ -26,7 +26,7 @@ class _State:
     status: Status
 
 
-class Seen:
+class EventFilter:
     """Remembers each resource as it was last looked at or written. Safe to use from several threads."""
 
     def __init__(self) -> None:

@@ -6,15 +6,15 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 from logkeep_operator.api import Key
-from logkeep_operator.places import DriverPlaces
+from logkeep_operator.driver_slots import DriverSlots
 from logkeep_operator.settings import Concurrency
 from tests.unit.operator.world import START
 
 A, B, C = (Key("KafkaBackup", "team", name) for name in "abc")
 
 
-def places(most: int = 1) -> DriverPlaces:
-    made = DriverPlaces(Concurrency(most), [None])
+def places(most: int = 1) -> DriverSlots:
+    made = DriverSlots(Concurrency(most), [None])
     made.counted(None, [], made.mark())
     return made
 
@@ -49,7 +49,7 @@ def test_a_look_that_failed_holds_up_no_others() -> None:
 
 
 def test_nobody_begins_until_every_namespace_was_looked_at_or_cannot_be_read() -> None:
-    shared = DriverPlaces(Concurrency(1), ["one", "two"])
+    shared = DriverSlots(Concurrency(1), ["one", "two"])
     assert A not in shared.enter(A, START).running
     shared.counted("one", [A], shared.mark())
     assert shared.due() == []
@@ -71,7 +71,7 @@ def test_a_snapshot_that_is_older_than_a_look_changes_nothing() -> None:
 
 
 def test_five_runs_of_one_namespace_do_not_hold_all_places() -> None:
-    shared = DriverPlaces(Concurrency(5), [None])
+    shared = DriverSlots(Concurrency(5), [None])
     hogs = [Key("KafkaBackup", "hog", f"n{number}") for number in range(7)]
     shared.counted(None, [*hogs, A], shared.mark())
     assert sum(who in shared.enter(who, START).running for who in hogs) == 3
@@ -82,7 +82,7 @@ def test_five_runs_of_one_namespace_do_not_hold_all_places() -> None:
 
 
 def test_a_namespace_that_was_not_yet_listed_counts_when_its_run_waits() -> None:
-    shared = DriverPlaces(Concurrency(2), [None])
+    shared = DriverSlots(Concurrency(2), [None])
     hogs = [Key("KafkaBackup", "hog", f"n{number}") for number in range(3)]
     shared.counted(None, hogs[:1], shared.mark())
     assert hogs[0] in shared.enter(hogs[0], START).running

@@ -16,19 +16,22 @@ from logkeep_engine.contract.facts.values import timestamp
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.visible import cut
 from logkeep_operator.api import Condition, Key, Phase, RunStatus, Status, StatusOutcome
-from logkeep_operator.api.asked import AskedPhase, AskedRun, AskedStatus
+from logkeep_operator.api.backup_run import RequestedPhase, RequestedRun, RequestedStatus
 from logkeep_operator.api.status import HistoryEntry
 from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.observed import Observed
-from logkeep_operator.reconcile.plan import AdoptAskedRun, Answer, AnswerAskedRun, DeleteAskedRun, Plan
+from logkeep_operator.reconcile.plan import AdoptRequestedRun, Answer, AnswerRequestedRun, DeleteRequestedRun, Plan
 from logkeep_operator.reconcile.step import INVALID_SPEC
 
 _HASH_LENGTH = 10
-_FINAL: dict[str, AskedPhase] = {StatusOutcome.SUCCEEDED: AskedPhase.SUCCEEDED, StatusOutcome.FAILED: AskedPhase.FAILED}
+_FINAL: dict[str, RequestedPhase] = {
+    StatusOutcome.SUCCEEDED: RequestedPhase.SUCCEEDED,
+    StatusOutcome.FAILED: RequestedPhase.FAILED,
+}
 _FORGOTTEN = "Run {} has left the history of its KafkaBackup before its end was reported here; the archive has it."
 
 
-def asked_hash(asked: Iterable[AskedRun]) -> str | None:
+def asked_hash(asked: Iterable[RequestedRun]) -> str | None:
     """The hash of those that wait for a run to be started, None if there are none."""
     waiting = sorted(one.uid for one in asked if one.pending)
     if not waiting:
@@ -36,13 +39,13 @@ def asked_hash(asked: Iterable[AskedRun]) -> str | None:
     return hashlib.sha256("\0".join(waiting).encode()).hexdigest()[:_HASH_LENGTH]
 
 
-def wants_look(asked: Iterable[AskedRun], now: datetime) -> bool:
+def wants_look(asked: Iterable[RequestedRun], now: datetime) -> bool:
     """Whether one of them waits for a run, or is to be deleted."""
     return any(one.open or _is_over(one, now) for one in asked)
 
 
 def answers(
-    asked: Sequence[AskedRun], uid: str, status: Status, now: datetime, known: Collection[str] = ()
+    asked: Sequence[RequestedRun], uid: str, status: Status, now: datetime, known: Collection[str] = ()
 ) -> tuple[Answer, ...]:
     """The answers to the KafkaBackupRuns of a backup with this status. `known` are the ids of runs whose
     children are there."""
@@ -52,14 +55,14 @@ def answers(
     found: list[Answer] = []
     for one in asked:
         if _is_over(one, now):
-            found.append(DeleteAskedRun(one.name, one.uid))
+            found.append(DeleteRequestedRun(one.name, one.uid))
         if not one.open:
             continue
         answer = _stamped(one, _answer(one, bound if one.pending else one.status.run_id, status, known), now)
         if _says_more(one.status, answer):
-            found.append(AnswerAskedRun(one, answer))
+            found.append(AnswerRequestedRun(one, answer))
         if uid not in one.owners:
-            found.append(AdoptAskedRun(one, uid))
+            found.append(AdoptRequestedRun(one, uid))
     return tuple(found)
 
 
@@ -74,33 +77,33 @@ def with_answers(observed: Observed, plan: Plan, now: datetime) -> Plan:
     return replace(plan, answers=found, requeue_after=0.0 if next_one else plan.requeue_after)
 
 
-def answers_without_backup(asked: Sequence[AskedRun], key: Key, now: datetime) -> tuple[Answer, ...]:
+def answers_without_backup(asked: Sequence[RequestedRun], key: Key, now: datetime) -> tuple[Answer, ...]:
     """The answers to those whose KafkaBackup is not there: it may come. Those whose spec is invalid name none, and
     have failed for good, since the spec of a KafkaBackupRun never changes."""
     message = f"spec.backupRef: there is no KafkaBackup {key.name!r} in namespace {key.namespace}."
     found: list[Answer] = []
     for one in asked:
         if _is_over(one, now):
-            found.append(DeleteAskedRun(one.name, one.uid))
+            found.append(DeleteRequestedRun(one.name, one.uid))
         if one.open and one.problem:
             said = conditions.stalled(INVALID_SPEC, one.problem)
-            found.append(AnswerAskedRun(one, _stamped(one, _said(one.status, AskedPhase.FAILED, said), now)))
+            found.append(AnswerRequestedRun(one, _stamped(one, _said(one.status, RequestedPhase.FAILED, said), now)))
         elif one.open:
             said = conditions.reconciling("BackupNotFound", message)
-            answer = _stamped(one, _said(one.status, AskedPhase.PENDING, said), now)
-            found += [AnswerAskedRun(one, answer)] if _says_more(one.status, answer) else []
+            answer = _stamped(one, _said(one.status, RequestedPhase.PENDING, said), now)
+            found += [AnswerRequestedRun(one, answer)] if _says_more(one.status, answer) else []
     return tuple(found)
 
 
-def _is_over(one: AskedRun, now: datetime) -> bool:
+def _is_over(one: RequestedRun, now: datetime) -> bool:
     ended = one.ended
     return not one.deleting and ended is not None and now - ended > timedelta(seconds=one.ttl_seconds)
 
 
-def _answer(one: AskedRun, run_id: str | None, status: Status, known: Collection[str]) -> AskedStatus:
+def _answer(one: RequestedRun, run_id: str | None, status: Status, known: Collection[str]) -> RequestedStatus:
     """The status of a KafkaBackupRun whose run has this id, None for none yet."""
     if run_id is None:
-        return _said(one.status, AskedPhase.PENDING, _waits(status))
+        return _said(one.status, RequestedPhase.PENDING, _waits(status))
     run = status.run
     entry = next((entry for entry in status.history if entry.run_id == run_id), None)
     if entry is not None and entry.outcome == StatusOutcome.REPLACED and run is not None and run.id != run_id:
@@ -109,12 +112,12 @@ def _answer(one: AskedRun, run_id: str | None, status: Status, known: Collection
         return _going_on(one, run, status)
     if run is not None and run.id == run_id and run.outcome is StatusOutcome.REPLACED:
         waits = conditions.reconciling("RunReplaced", run.message or "")
-        return replace(_said(one.status, AskedPhase.PENDING, waits), run_id=run_id)
+        return replace(_said(one.status, RequestedPhase.PENDING, waits), run_id=run_id)
     if entry is not None:
         return _ended(one, entry, status)
     if run_id in known:
-        return _said(one.status, one.status.phase or AskedPhase.PENDING, conditions.reconciling("RunFound", ""))
-    told = _said(one.status, AskedPhase.FAILED, conditions.stalled("OutcomeUnknown", _FORGOTTEN.format(run_id)))
+        return _said(one.status, one.status.phase or RequestedPhase.PENDING, conditions.reconciling("RunFound", ""))
+    told = _said(one.status, RequestedPhase.FAILED, conditions.stalled("OutcomeUnknown", _FORGOTTEN.format(run_id)))
     return replace(told, run_id=run_id)
 
 
@@ -134,13 +137,13 @@ def _waits(status: Status) -> tuple[Condition, ...]:
     return conditions.reconciling("Accepted", "A run is about to be started.")
 
 
-def _going_on(one: AskedRun, run: RunStatus, status: Status) -> AskedStatus:
+def _going_on(one: RequestedRun, run: RunStatus, status: Status) -> RequestedStatus:
     ready = status.condition("Ready")
     reason, message = (ready.reason, ready.message) if ready is not None else ("RunStarted", "")
     state = conditions.reconciling(reason, message)
     if status.phase is Phase.SUSPENDED:
         state = conditions.suspended(message)
-    phase = AskedPhase.RUNNING if status.phase is Phase.RUNNING else AskedPhase.PENDING
+    phase = RequestedPhase.RUNNING if status.phase is Phase.RUNNING else RequestedPhase.PENDING
     told = replace(_said(one.status, phase, state), run_id=run.id, job=run.job, start_time=run.start_time)
     progress = status.progress
     if progress is None:
@@ -148,37 +151,37 @@ def _going_on(one: AskedRun, run: RunStatus, status: Status) -> AskedStatus:
     return replace(told, records=progress.records, bytes=progress.bytes, percent=progress.percent)
 
 
-def _ended(one: AskedRun, entry: HistoryEntry, status: Status) -> AskedStatus:
-    phase = _FINAL.get(entry.outcome, AskedPhase.FAILED)
+def _ended(one: RequestedRun, entry: HistoryEntry, status: Status) -> RequestedStatus:
+    phase = _FINAL.get(entry.outcome, RequestedPhase.FAILED)
     message = entry.message or ""
     run = status.run if status.run is not None and status.run.id == entry.run_id else None
     if run is not None and run.message:
         message = run.message  # the history has only its beginning
-    if phase is AskedPhase.SUCCEEDED:
+    if phase is RequestedPhase.SUCCEEDED:
         state = conditions.ready("RunSucceeded", message)
     else:
         ready = status.condition("Ready") if run is not None else None
         state = conditions.stalled(ready.reason if ready is not None else "RunFailed", message)
     told = replace(_said(one.status, phase, state), run_id=entry.run_id, message=cut(message))
     told = replace(told, start_time=entry.start_time, end_time=entry.end_time, job=run.job if run else told.job)
-    percent = 100 if phase is AskedPhase.SUCCEEDED else told.percent
+    percent = 100 if phase is RequestedPhase.SUCCEEDED else told.percent
     return replace(told, records=entry.records, bytes=entry.bytes, percent=percent)
 
 
-def _said(before: AskedStatus, phase: AskedPhase, state: tuple[Condition, ...]) -> AskedStatus:
+def _said(before: RequestedStatus, phase: RequestedPhase, state: tuple[Condition, ...]) -> RequestedStatus:
     return replace(before, phase=phase, conditions=state, message=state[0].message)
 
 
-def _stamped(one: AskedRun, answer: AskedStatus, now: datetime) -> AskedStatus:
+def _stamped(one: RequestedRun, answer: RequestedStatus, now: datetime) -> RequestedStatus:
     """The status with times: of its conditions, and an end if it has ended at an unknown time."""
     merged = conditions.merge(one.status, answer.conditions, one.generation, now)
-    final = answer.phase in (AskedPhase.SUCCEEDED, AskedPhase.FAILED)
+    final = answer.phase in (RequestedPhase.SUCCEEDED, RequestedPhase.FAILED)
     end = answer.end_time or (timestamp(now) if final else None)
     return replace(answer, conditions=merged, observed_generation=one.generation, end_time=end)
 
 
-def _says_more(before: AskedStatus, after: AskedStatus) -> bool:
+def _says_more(before: RequestedStatus, after: RequestedStatus) -> bool:
     """Whether the difference is worth a write: records alone change every second while a run lasts."""
-    if after.phase is AskedPhase.RUNNING and before.percent == after.percent:
+    if after.phase is RequestedPhase.RUNNING and before.percent == after.percent:
         after = replace(after, records=before.records, bytes=before.bytes)
     return after != before

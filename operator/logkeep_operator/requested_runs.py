@@ -12,24 +12,24 @@ from datetime import datetime
 from itertools import islice
 
 from logkeep_operator.api import Key
-from logkeep_operator.api.asked import ASKED_KIND, AskedRun
+from logkeep_operator.api.backup_run import ASKED_KIND, RequestedRun
 from logkeep_operator.bounds import MAX_ASKED
 from logkeep_operator.cluster import KubernetesCluster
-from logkeep_operator.reconcile import AdoptAskedRun, Answer, AnswerAskedRun, DeleteAskedRun, wants_look
+from logkeep_operator.reconcile import AdoptRequestedRun, Answer, AnswerRequestedRun, DeleteRequestedRun, wants_look
 
 
-class AskedRuns:
+class RequestedRuns:
     """Safe to use from several threads."""
 
     def __init__(self, cluster: KubernetesCluster) -> None:
         self._cluster = cluster
         self._keys: set[Key] = set()
 
-    def note(self, asked: AskedRun) -> None:
+    def note(self, asked: RequestedRun) -> None:
         """Note that it was made. The next look at its backup reads it."""
         self._keys.add(asked.key)
 
-    def of(self, key: Key, now: datetime) -> tuple[AskedRun, ...]:
+    def of(self, key: Key, now: datetime) -> tuple[RequestedRun, ...]:
         """Those of a KafkaBackup that ask for something, the first of them if there are very many."""
         if key not in self._keys:
             return ()
@@ -40,9 +40,9 @@ class AskedRuns:
             self._keys.add(key)
         return found
 
-    def all(self, namespace: str | None, now: datetime) -> dict[Key, tuple[AskedRun, ...]]:
+    def all(self, namespace: str | None, now: datetime) -> dict[Key, tuple[RequestedRun, ...]]:
         """Those that ask for something, by their KafkaBackup, of a namespace or of the whole cluster."""
-        grouped: dict[Key, list[AskedRun]] = defaultdict(list)
+        grouped: dict[Key, list[RequestedRun]] = defaultdict(list)
         for one in self._cluster.asked_runs(namespace):
             if wants_look([one], now) and len(grouped[one.key]) < MAX_ASKED:
                 grouped[one.key].append(one)
@@ -54,9 +54,9 @@ class AskedRuns:
         """Do what a plan says about them."""
         for answer in answers:
             match answer:
-                case AnswerAskedRun():
+                case AnswerRequestedRun():
                     self._cluster.answer_asked_run(answer.asked, answer.status)
-                case AdoptAskedRun():
+                case AdoptRequestedRun():
                     self._cluster.adopt_asked_run(answer.asked, answer.uid)
-                case DeleteAskedRun():
+                case DeleteRequestedRun():
                     self._cluster.delete(ASKED_KIND, namespace, answer.name, answer.uid)

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 
 from logkeep_engine.contract.model import replace
 from logkeep_operator.api import Condition, Key, Phase, Status
-from logkeep_operator.reconcile import Create, JobState, Observed, PodState, SuspendJob, Turns, Waiter
-from logkeep_operator.reconcile.turns import QueuePlace, due, holds_place, place_of
+from logkeep_operator.reconcile import Create, JobState, Observed, PodState, RunQueue, SuspendJob, Waiter
+from logkeep_operator.reconcile.queue import QueuePlace, due, holds_place, place_of
 from logkeep_operator.settings import Concurrency
 from tests.unit.operator.world import START, World, backup_spec, resource
 
@@ -20,9 +20,9 @@ def at(seconds: int) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def turns(most: Concurrency, running: list[Key], *waiting: Key) -> Turns:
+def turns(most: Concurrency, running: list[Key], *waiting: Key) -> RunQueue:
     """Those that wait have come in this order."""
-    return Turns(most, frozenset(running), frozenset(Waiter(at(n), who) for n, who in enumerate(waiting)))
+    return RunQueue(most, frozenset(running), frozenset(Waiter(at(n), who) for n, who in enumerate(waiting)))
 
 
 def test_without_limits_everybody_begins() -> None:
@@ -47,7 +47,7 @@ def test_who_comes_anew_is_behind_all_others() -> None:
 
 
 def test_who_comes_in_the_same_second_is_told_apart() -> None:
-    both = Turns(Concurrency(1), frozenset(), frozenset([Waiter(START, key("a")), Waiter(START, key("b"))]))
+    both = RunQueue(Concurrency(1), frozenset(), frozenset([Waiter(START, key("a")), Waiter(START, key("b"))]))
     assert (place_of(both, key("a"), START), place_of(both, key("b"), START)) == (None, QueuePlace(1, 0, 1))
 
 

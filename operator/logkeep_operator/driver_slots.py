@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from logkeep_operator.api import Key
-from logkeep_operator.reconcile import Turns, Waiter, due, place_of
+from logkeep_operator.reconcile import RunQueue, Waiter, due, place_of
 from logkeep_operator.settings import Concurrency
 
 
-class DriverPlaces:
+class DriverSlots:
     """Safe to use from several threads. `scopes` are the namespaces that are resynced, None for the whole cluster."""
 
     def __init__(self, concurrency: Concurrency, scopes: Iterable[str | None]) -> None:
@@ -28,7 +28,7 @@ class DriverPlaces:
         self._namespaces: dict[str | None, frozenset[str]] = {}
         self._lock = threading.Lock()
 
-    def turns(self) -> Turns:
+    def turns(self) -> RunQueue:
         """The runs and those that wait, as they are known now."""
         with self._lock:
             return self._turns()
@@ -53,7 +53,7 @@ class DriverPlaces:
             if running:
                 self._waiting.pop(key, None)
 
-    def enter(self, key: Key, since: datetime) -> Turns:
+    def enter(self, key: Key, since: datetime) -> RunQueue:
         """Wait since then, and take a place if it is the resource's turn: then it is among those that run."""
         with self._lock:
             self._look(key)
@@ -63,7 +63,7 @@ class DriverPlaces:
                 self._running.add(key)
             return self._turns()
 
-    def wait(self, key: Key, since: datetime, mark: int) -> Turns:
+    def wait(self, key: Key, since: datetime, mark: int) -> RunQueue:
         """Wait since then, as a snapshot says, and take no place."""
         with self._lock:
             if not self._is_older(key, mark) and key not in self._running:
@@ -110,10 +110,10 @@ class DriverPlaces:
             self._waiting.pop(key, None)
             self._looked.pop(key, None)
 
-    def _turns(self) -> Turns:
+    def _turns(self) -> RunQueue:
         waiting = frozenset(Waiter(since, key) for key, since in self._waiting.items())
         namespaces = frozenset(key.namespace for key in (*self._running, *self._waiting))
-        return Turns(
+        return RunQueue(
             self._concurrency,
             frozenset(self._running),
             waiting,

@@ -8,13 +8,19 @@ from typing import Any, cast
 import pytest
 
 from logkeep_operator.api import Key, Phase, Resource
-from logkeep_operator.api.asked import AskedPhase, AskedRun
+from logkeep_operator.api.backup_run import RequestedPhase, RequestedRun
 from logkeep_operator.api.fields import Fields
-from logkeep_operator.asking import AskedRuns
 from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.controller import Controller
 from logkeep_operator.metrics import Metrics
-from logkeep_operator.reconcile import AnswerAskedRun, Create, DeleteAskedRun, answers_without_backup, is_at_rest
+from logkeep_operator.reconcile import (
+    AnswerRequestedRun,
+    Create,
+    DeleteRequestedRun,
+    answers_without_backup,
+    is_at_rest,
+)
+from logkeep_operator.requested_runs import RequestedRuns
 from tests.unit.operator.fake_api import our_fields
 from tests.unit.operator.world import ENGINE, START, World
 
@@ -192,7 +198,7 @@ def test_a_run_that_has_left_the_history_is_not_called_a_success() -> None:
     world.step()
     world.complete()
     lost = world.asked[0]
-    world.asked[0] = AskedRun.from_object(
+    world.asked[0] = RequestedRun.from_object(
         {
             "metadata": {"namespace": "team", "name": "one", "uid": lost.uid},
             "spec": {"backupRef": {"name": "nightly"}},
@@ -212,7 +218,7 @@ def test_it_goes_when_its_time_is_over() -> None:
     assert [one.name for one in world.asked] == ["one"]
     assert not world.step().answers
     world.pass_time(seconds=61)
-    assert world.step().answers == (DeleteAskedRun("one", "uid-of-one"),)
+    assert world.step().answers == (DeleteRequestedRun("one", "uid-of-one"),)
     assert world.asked == []
 
 
@@ -236,10 +242,10 @@ def test_without_its_backup_it_waits() -> None:
     world.ask("one")
     key = Key("KafkaBackup", "team", "nightly")
     (answer,) = answers_without_backup(world.asked, key, START)
-    assert isinstance(answer, AnswerAskedRun)
-    assert answer.status.phase is AskedPhase.PENDING
+    assert isinstance(answer, AnswerRequestedRun)
+    assert answer.status.phase is RequestedPhase.PENDING
     assert answer.status.message == "spec.backupRef: there is no KafkaBackup 'nightly' in namespace team."
-    world.asked = [AskedRun.from_object({**_body(), "status": answer.status.to_dict()})]
+    world.asked = [RequestedRun.from_object({**_body(), "status": answer.status.to_dict()})]
     assert answers_without_backup(world.asked, key, START + timedelta(hours=1)) == ()
 
 
@@ -268,11 +274,11 @@ class OneBackup:
     def resource(self, key: Key) -> Resource | None:
         return self.world.resource if key == self.world.resource.key else None
 
-    def asked_runs(self, namespace: str | None) -> list[AskedRun]:
+    def asked_runs(self, namespace: str | None) -> list[RequestedRun]:
         self.reads += 1
         return list(self.world.asked)
 
-    def answer_asked_run(self, asked: AskedRun, status: Any) -> None:
+    def answer_asked_run(self, asked: RequestedRun, status: Any) -> None:
         self.answered.append(f"{asked.name}: {status.phase.value}")
 
     def children(self, kind: str, key: Key) -> list[dict[str, Any]]:
@@ -291,7 +297,7 @@ def test_a_look_reads_them_only_where_some_ask_for_something() -> None:
     assert cluster.reads == 0
     world.ask("one")
     controller.asked.note(world.asked[0])
-    known = AskedRuns(cast(KubernetesCluster, cluster))
+    known = RequestedRuns(cast(KubernetesCluster, cluster))
     assert known.of(key, world.now) == ()
     known.note(world.asked[0])
     assert [one.name for one in known.of(key, world.now)] == ["one"]
@@ -303,7 +309,7 @@ def test_a_resync_finds_those_that_no_event_told_of() -> None:
     world.ask("one")
     elsewhere = {**_body(), "spec": {"backupRef": {"name": "nowhere"}}}
     elsewhere["metadata"] = {"namespace": "team", "name": "lost", "uid": "u"}
-    world.asked.append(AskedRun.from_object(elsewhere))
+    world.asked.append(RequestedRun.from_object(elsewhere))
     cluster = OneBackup(world)
     controller = Controller(cast(KubernetesCluster, cluster), ENGINE, Metrics())
     gone = Key("KafkaBackup", "team", "nowhere")

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from logkeep_engine.contract.asking import MIN_TTL_SECONDS, KafkaBackupRunSpec
+from logkeep_engine.contract.backup_run_spec import MIN_TTL_SECONDS, KafkaBackupRunSpec
 from logkeep_engine.contract.facts.values import Count, Timestamp
 from logkeep_engine.contract.names import BACKUP, BACKUP_RUN, PLURALS
 from logkeep_engine.contract.parsing import SpecInvalid, parse_model
@@ -22,7 +22,7 @@ ASKED_PLURAL = PLURALS[BACKUP_RUN]
 _DEFAULT_TTL = KafkaBackupRunSpec.model_fields["ttl_seconds_after_finished"].default
 
 
-class AskedPhase(StrEnum):
+class RequestedPhase(StrEnum):
     """The state of a KafkaBackupRun in one word."""
 
     PENDING = "Pending"
@@ -31,10 +31,10 @@ class AskedPhase(StrEnum):
     FAILED = "Failed"
 
 
-class AskedStatus(StatusWithConditions):
+class RequestedStatus(StatusWithConditions):
     """Written by the operator alone."""
 
-    phase: AskedPhase | None = None
+    phase: RequestedPhase | None = None
     """The state in one word. Pending until the driver of a run that was started for this object runs."""
     run_id: str | None = None
     """Id of the run, once it was started. One run answers all objects that were there when it was started."""
@@ -55,7 +55,7 @@ class AskedStatus(StatusWithConditions):
 
 
 @dataclass(frozen=True)
-class AskedRun:
+class RequestedRun:
     """A KafkaBackupRun. `backup` is the name of the KafkaBackup, empty if the spec is invalid; `problem` says then what
     is wrong with it."""
 
@@ -67,12 +67,12 @@ class AskedRun:
     ttl_seconds: int
     deleting: bool
     owners: frozenset[str]
-    status: AskedStatus
+    status: RequestedStatus
     body: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     problem: str = ""
 
     @classmethod
-    def from_object(cls, body: Mapping[str, Any]) -> AskedRun:
+    def from_object(cls, body: Mapping[str, Any]) -> RequestedRun:
         """Make it of the API's JSON. A status that cannot be read counts as empty."""
         metadata, spec = body["metadata"], body.get("spec") or {}
         backup, problem = _backup_of(spec)
@@ -87,7 +87,7 @@ class AskedRun:
             ttl_seconds=ttl if isinstance(ttl, int) else MIN_TTL_SECONDS,
             deleting="deletionTimestamp" in metadata,
             owners=frozenset(str(owner.get("uid")) for owner in (metadata.get("ownerReferences") or ())[-MAX_OWNERS:]),
-            status=AskedStatus.from_dict(body.get("status") or {}),
+            status=RequestedStatus.from_dict(body.get("status") or {}),
             body=written_back(body),
         )
 
@@ -99,7 +99,7 @@ class AskedRun:
     @property
     def open(self) -> bool:
         """Whether it still waits for the end of a run."""
-        return not self.deleting and self.status.phase not in (AskedPhase.SUCCEEDED, AskedPhase.FAILED)
+        return not self.deleting and self.status.phase not in (RequestedPhase.SUCCEEDED, RequestedPhase.FAILED)
 
     @property
     def pending(self) -> bool:

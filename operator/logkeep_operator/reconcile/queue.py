@@ -35,7 +35,7 @@ class Waiter(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Turns:
+class RunQueue:
     """The runs of the operator. `counted` is False until the operator knows those that were there when it started.
     `namespaces` have resources."""
 
@@ -83,7 +83,7 @@ class QueuePlace:
 UNCOUNTED = QueuePlace(0, 0, 0)
 
 
-def place_of(turns: Turns, key: Key, since: datetime) -> QueuePlace | None:
+def place_of(turns: RunQueue, key: Key, since: datetime) -> QueuePlace | None:
     """The place at which the run of a resource waits, None if it is its turn."""
     if key in turns.running:
         return None
@@ -100,7 +100,7 @@ def place_of(turns: Turns, key: Key, since: datetime) -> QueuePlace | None:
     raise AssertionError("a waiter is among those that wait")
 
 
-def due(turns: Turns) -> list[Key]:
+def due(turns: RunQueue) -> list[Key]:
     """The resources whose turn it is, in their order."""
     if not turns.counted:
         return []
@@ -125,7 +125,7 @@ def holds_place(observed: Observed, now: datetime) -> bool:
     )
 
 
-def _decided(turns: Turns, waiting: list[Waiter]) -> Iterator[tuple[Waiter, str | None]]:
+def _decided(turns: RunQueue, waiting: list[Waiter]) -> Iterator[tuple[Waiter, str | None]]:
     """Each waiter in its order, with what is full for it: None if it may begin, an empty string for the operator, or
     the name of its namespace."""
     total = len(turns.running)
@@ -142,7 +142,7 @@ def _decided(turns: Turns, waiting: list[Waiter]) -> Iterator[tuple[Waiter, str 
             yield waiter, None
 
 
-def _place(turns: Turns, ahead: list[Waiter], me: Waiter, full: str) -> QueuePlace:
+def _place(turns: RunQueue, ahead: list[Waiter], me: Waiter, full: str) -> QueuePlace:
     namespace = me.key.namespace
     if full:
         before = sum(other.key.namespace == namespace for other in ahead)

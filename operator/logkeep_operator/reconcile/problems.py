@@ -30,20 +30,20 @@ _WHAT_TO_DO = {
 
 
 @dataclass(frozen=True)
-class RunTrouble:
+class RunProblem:
     """The reason why a run does not get on, as a CamelCase word for the condition Ready, and a message."""
 
     reason: str
     message: str
 
 
-def find_trouble(observed: Observed, job: JobState, now: datetime) -> RunTrouble | None:
+def find_trouble(observed: Observed, job: JobState, now: datetime) -> RunProblem | None:
     """The first reason why this Job's run does not get on; the driver is asked before the executors."""
     drivers = [pod for pod in observed.pods_of(job.run_id, ROLE_DRIVER) if pod.alive]
     executors = [pod for pod in observed.pods_of(job.run_id, ROLE_EXECUTOR) if pod.alive]
     if not drivers:
         warning = observed.warnings.get(job.name)
-        return RunTrouble("DriverNotCreated", f"The driver's pod cannot be created: {warning}") if warning else None
+        return RunProblem("DriverNotCreated", f"The driver's pod cannot be created: {warning}") if warning else None
     documents = observed.documents.get(job.run_id, Documents())
     return (
         _of_pods("DriverUnschedulable", drivers)
@@ -54,7 +54,7 @@ def find_trouble(observed: Observed, job: JobState, now: datetime) -> RunTrouble
     )
 
 
-def silent_driver(heard: datetime | None, drivers: Sequence[PodState], now: datetime) -> RunTrouble | None:
+def silent_driver(heard: datetime | None, drivers: Sequence[PodState], now: datetime) -> RunProblem | None:
     """The trouble of a driver that runs by its pod's state and has not been heard of for long: its node may be gone.
     Both times are the API server's."""
     running = [pod for pod in drivers if pod.phase == "Running"]
@@ -62,7 +62,7 @@ def silent_driver(heard: datetime | None, drivers: Sequence[PodState], now: date
         return None
     pod = running[-1]
     where = f" on node {pod.node}" if pod.node else ""
-    return RunTrouble(
+    return RunProblem(
         "NoProgress",
         f"Nothing has been heard from driver pod {pod.name}{where} since {timestamp(heard)}. Is the node lost? If "
         f"it is certain that it is off: kubectl delete pod {pod.name} --force --grace-period=0; another driver then "
@@ -83,7 +83,7 @@ def stuck_pods(pods: Sequence[PodState], now: datetime) -> list[PodState]:
     ]
 
 
-def _of_pods(unschedulable: str, pods: Sequence[PodState]) -> RunTrouble | None:
+def _of_pods(unschedulable: str, pods: Sequence[PodState]) -> RunProblem | None:
     for pod in pods:
         if pod.waiting is not None:
             trouble = _of_waiting(pod, *pod.waiting)
@@ -94,10 +94,10 @@ def _of_pods(unschedulable: str, pods: Sequence[PodState]) -> RunTrouble | None:
         return None
     first = waiting[0]
     which = f"Driver pod {first.name}" if first.role == ROLE_DRIVER else f"{len(waiting)} of {len(pods)} executor pods"
-    return RunTrouble(unschedulable, f"{which} cannot be scheduled: {first.unschedulable}")
+    return RunProblem(unschedulable, f"{which} cannot be scheduled: {first.unschedulable}")
 
 
-def _of_waiting(pod: PodState, reason: str, message: str) -> RunTrouble | None:
+def _of_waiting(pod: PodState, reason: str, message: str) -> RunProblem | None:
     if reason in _IMAGE_REASONS:
         word = "ImagePullFailed"
     elif reason in _CONFIG_REASONS:
@@ -107,12 +107,12 @@ def _of_waiting(pod: PodState, reason: str, message: str) -> RunTrouble | None:
     return _not_started(word, f"Pod {pod.name}: {reason}: {message}")
 
 
-def _not_started(word: str, message: str) -> RunTrouble:
+def _not_started(word: str, message: str) -> RunProblem:
     """Tell what the kubelet says, and what to do about it."""
-    return RunTrouble(word, f"{message.rstrip('. ')}. {_WHAT_TO_DO[word]}")
+    return RunProblem(word, f"{message.rstrip('. ')}. {_WHAT_TO_DO[word]}")
 
 
-def _not_mounted(observed: Observed, pods: Sequence[PodState]) -> RunTrouble | None:
+def _not_mounted(observed: Observed, pods: Sequence[PodState]) -> RunProblem | None:
     for pod in pods:
         warning = observed.warnings.get(pod.name)
         if warning and pod.phase == "Pending":
@@ -130,7 +130,7 @@ def _driver_time(progress: Progress, documents: Documents, now: datetime) -> tim
 
 def _no_executors(
     driver: PodState, executors: Sequence[PodState], documents: Documents, now: datetime
-) -> RunTrouble | None:
+) -> RunProblem | None:
     progress = documents.progress
     if executors or driver.phase != "Running" or progress is None or progress.phase not in TASK_PHASES:
         return None
@@ -144,10 +144,10 @@ def _no_executors(
         f"The driver has no executor pods; its log says why (quota, perhaps): kubectl logs {driver.name}. After five "
         "minutes without any it does the work itself."
     )
-    return RunTrouble("NoExecutors", message)
+    return RunProblem("NoExecutors", message)
 
 
-def unreadable(documents: Documents) -> RunTrouble | None:
+def unreadable(documents: Documents) -> RunProblem | None:
     """The trouble of a driver whose documents cannot be read. It matters less than what stops the run or ends an
     attempt."""
     if not documents.unreadable:
@@ -156,4 +156,4 @@ def unreadable(documents: Documents) -> RunTrouble | None:
         f"What the driver reports cannot be read: {documents.unreadable}. The run continues, and its Job shows how "
         "it ends. An engine image of another version writes such reports."
     )
-    return RunTrouble("ProgressUnreadable", message)
+    return RunProblem("ProgressUnreadable", message)

@@ -14,9 +14,9 @@ from logkeep_operator.reconcile import conditions, retry
 from logkeep_operator.reconcile.observed import JobState, PodState
 from logkeep_operator.reconcile.outcome import JobOutcome, attempt_failure, last_result
 from logkeep_operator.reconcile.plan import DeleteJob, EnsureAccess, Plan, SuspendJob
+from logkeep_operator.reconcile.problems import find_trouble, silent_driver, unreadable
 from logkeep_operator.reconcile.progress import progress_status
 from logkeep_operator.reconcile.starting import Starting
-from logkeep_operator.reconcile.trouble import find_trouble, silent_driver, unreadable
 from logkeep_operator.reconcile.waiting import Waiting
 from logkeep_operator.resources import ROLE_DRIVER, needs_access_objects
 
