@@ -150,8 +150,8 @@ class TaskFailed(LogkeepError):
 
 
 class TargetChanged(Refused):
-    """Somebody else wrote to, or removed something from, a target topic while it was being restored. Or the topics of a
-    restore that was done before are not there any more."""
+    """Another client wrote to, or removed something from, a target topic while it was being restored. Or the topics of
+    a restore that was done before are not there any more."""
 
     code = "TargetChanged"
 

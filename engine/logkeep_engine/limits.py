@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-# Time that nobody used is given out later, up to this much of it: enough that a stalled event loop or a round trip
+# Unused time is given out later, up to this much of it: enough that a stalled event loop or a round trip
 # costs no throughput, and 1/60 of the minute over which a limit is to hold.
 CREDIT_SECONDS = 1.0
 # A grant is the share of one task for this long: short enough to be smooth, long enough that asking costs nothing.

@@ -1,7 +1,7 @@
 """The only module that talks to the Kubernetes API: a small facade over the official client, JSON in and out.
 
 All calls are synchronous, since `controller` calls them from threads, and have a deadline. Every problem becomes one of
-the classes of `errors.ApiError`, also an answer that is no JSON, is too long, or is another object than the one that
+the classes of `errors.ApiError`, also an answer that is not JSON, is too long, or is another object than the one that
 was asked for. Nothing is retried here, since every caller looks again anyway. `watches` asks for addresses and trust
 only: its answers have no end.
 """
@@ -86,8 +86,8 @@ def connect() -> client.ApiClient:
 
 
 class KubernetesCluster:
-    """Reads resources and their children, makes and changes children, writes statuses and events. Each call that is no
-    GET is made in a context of `writing`, which may refuse it."""
+    """Reads resources and their children, makes and changes children, writes statuses and events. Each call that is not
+    a GET is made in a context of `writing`, which may refuse it."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class KubernetesCluster:
         try:
             page = self._page("Event", namespace, {"fieldSelector": selector, "limit": "50"})
         except AnswerTooLong:
-            return None  # whoever may write events can make them long, and nothing depends on them
+            return None  # a user who may write events can make them long, and nothing depends on them
         events = [event for event in page.get("items") or () if str(event.get("reason", "")).startswith("Failed")]
         if not events:
             return None

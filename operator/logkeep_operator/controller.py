@@ -312,7 +312,7 @@ class Controller:
             case DeletePod():
                 try:
                     cluster.delete("Pod", namespace, action.name, action.uid)
-                except ApiRefused as error:  # it is in nobody's way, and the next look tries again
+                except ApiRefused as error:  # it is in no one's way, and the next look tries again
                     log.warning("%s/%s: this pod is not needed and stays: %s", namespace, action.name, error)
 
     def _compare(self, wanted: dict[str, Any]) -> None:

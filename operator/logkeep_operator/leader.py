@@ -26,7 +26,7 @@ from logkeep_operator.settings import LeaseSettings
 
 log = logging.getLogger(__name__)
 
-QUIET_SECONDS = 10.0  # at the end: so long a write that is under way is waited for
+QUIET_SECONDS = 10.0  # at the end: this long a write that is under way is waited for
 
 
 def clock() -> float:

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 PROBE_PATH = "/healthz"
-LOOK_SECONDS = 5.0  # a loop that does not turn for so long is stuck, or as good as that
+LOOK_SECONDS = 5.0  # a loop that does not turn for this long is stuck, or as good as that
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ namespace, or may change ConfigMaps there, can have a status say that the archiv
 not stop a run elsewhere, nor reveal which URIs others use. There the archive alone decides.
 
 Who has written an archive is stopped only by another one that has written the same archive, later and at a higher
-epoch. A status may tell of an archive in another place, or of a run that another had overtaken and that ended late:
+epoch. A status may show an archive in another place, or of a run that another had overtaken and that ended late:
 when in doubt, no run is stopped, and the run asks the archive.
 """
 

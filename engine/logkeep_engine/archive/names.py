@@ -142,7 +142,7 @@ def segment_stem(topic: str, topic_id: str, partition: int, base_offset: int, ep
 
 
 def pack_path(epoch: int, task: int, attempt: int, number: int) -> str:
-    """The object of pack `number` of an attempt at a task. Raises ValueError for what is no such number."""
+    """The object of pack `number` of an attempt at a task. Raises ValueError for what is not such a number."""
     if not 0 <= epoch <= MAX_EPOCH or min(task, attempt, number) < 0:
         raise ValueError(f"no pack name for epoch {epoch}, task {task}, attempt {attempt}, number {number}")
     return f"{PACKS}{epoch:010d}-{task}-{attempt}-{number}.pack"
@@ -164,7 +164,7 @@ def snapshots_folder(topic: str, topic_id: str, partition: int, epoch: int, atte
 
 def snapshot_name(end: int, leader_epoch: int, part: int) -> str:
     """The name of a part of a snapshot without its suffix, as KIP-630 has it; later parts have their number after it.
-    Raises ValueError for what is no such number."""
+    Raises ValueError for what is not such a number."""
     if not 0 <= end <= MAX_OFFSET or not 0 <= leader_epoch <= MAX_EPOCH or part < 0:
         raise ValueError(f"no snapshot name for end {end}, leader epoch {leader_epoch}, part {part}")
     return f"{end:020d}-{leader_epoch:010d}" + (f".{part:05d}" if part else "")

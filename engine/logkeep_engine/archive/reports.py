@@ -28,7 +28,7 @@ def create_report(storage: Storage, run_id: str, name: str, content: bytes) -> s
         free = _name(name, number)
         try:
             storage.create(run_file(run_id, free), content)
-        except ObjectExists:  # of somebody else, or of this call, whose answer was lost: the next name is as good
+        except ObjectExists:  # of another writer, or of this call, whose answer was lost: the next name is as good
             continue
         return free
 

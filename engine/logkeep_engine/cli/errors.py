@@ -38,7 +38,7 @@ class OutputFailed(OSError):
 
 
 class _Stdout(io.FileIO):
-    """Standard output that tells once what it could not write, and raises an interrupt that came while its reader did
+    """Standard output that reports once what it could not write, and raises an interrupt that came while its reader did
     not read. Later output is dropped, so that nothing waits for that reader any more."""
 
     _failed = False
@@ -57,8 +57,8 @@ class _Stdout(io.FileIO):
 
 
 def open_stdout() -> None:
-    """Open standard output for the whole process. Its failures can be told from others (OutputFailed), and characters
-    that its encoding does not have are shown as \u20ac."""
+    """Open standard output for the whole process. Its failures can be distinguished from others (OutputFailed), and
+    characters that its encoding does not have are shown as \u20ac."""
     plain = sys.stdout
     if plain is None:  # it was closed
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def show_point(archive: Archive, at: str, output: Output) -> None:
-    """Print what `spec.point.asOf` and `spec.point.timestamp` would give. Raises SpecError for what is no time."""
+    """Print what `spec.point.asOf` and `spec.point.timestamp` would give. Raises SpecError for what is not a time."""
     try:
         parse_moment(at)
     except ValueError as error:

@@ -45,7 +45,7 @@ A_AND_B = Sides("offset {} of A", "offset {} of B", "A", "B")
 @dataclass(frozen=True, slots=True)
 class Difference:
     """`records` records that follow one another, from these offsets on. An offset is None where a side has no such
-    record. `fields` are the parts that differ, empty as long as nobody has looked at them."""
+    record. `fields` are the parts that differ, empty as long as they were not looked at."""
 
     kind: DifferenceKind
     source_offset: int | None

@@ -67,7 +67,7 @@ class StretchComparison:
         return sum(stretch.records for stretch in self._expected[self.at :])
 
     def feed(self, data: memoryview, headers: Headers) -> bool:
-        """Take batches that follow. False: the stretch `at` differs, and the batches from `began` on are wanted again,
+        """Take batches that follow. False: the stretch `at` differs, and the batches from `began` on are needed again,
         when it was passed over. Raises as `rows.note_batches`.
         """
         number = 0
@@ -111,7 +111,7 @@ class StretchComparison:
         return number
 
     def _take_apart(self, batch: memoryview, header: BatchHeader) -> bool:
-        """Take a batch in which a stretch ends, or of which only the end is wanted."""
+        """Take a batch in which a stretch ends, or of which only the end is needed."""
         for rows in rows_of_batch(batch, header):
             left = rows.between(self._position, header.next_offset) if header.base_offset < self._position else rows
             while left:

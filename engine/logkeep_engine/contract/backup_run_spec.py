@@ -9,7 +9,7 @@ from pydantic import Field
 from logkeep_engine.contract.model import Model, rules
 from logkeep_engine.contract.restore_spec import BackupRef
 
-# Whoever waits for the end must be able to see it.
+# A client that waits for the end must be able to see it.
 MIN_TTL_SECONDS = 60
 
 

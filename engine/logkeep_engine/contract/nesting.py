@@ -1,8 +1,8 @@
 """JSON that others have written: how deep its objects and lists may lie in each other, and how many values it may have.
 
-Python's parser ends a text that nests too deeply (about a thousand levels) with RecursionError, which is no ValueError.
-The Kubernetes API takes 10,000 levels, in fields whose content is free and in `managedFields`. One such resource must
-not stop a client that lists all of them.
+Python's parser ends a text that nests too deeply (about a thousand levels) with RecursionError, which is not a
+ValueError. The Kubernetes API takes 10,000 levels, in fields whose content is free and in `managedFields`. One such
+resource must not stop a client that lists all of them.
 
 A list of empty lists takes twenty times as much memory as its text. So the values of a large text are counted first.
 """

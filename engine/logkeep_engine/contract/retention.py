@@ -65,8 +65,8 @@ class Retention(Model):
     """
 
     topics: RetainedTopics = RetainedTopics.CHOSEN
-    """Chosen: nothing is removed of topics that spec.topics does not choose, whoever has archived them. A topic that
-    has left the cluster is chosen by its name. All: the limits are those of the whole archive."""
+    """Chosen: nothing is removed of topics that spec.topics does not choose, no matter which KafkaBackup archived them.
+    A topic that has left the cluster is chosen by its name. All: the limits are those of the whole archive."""
     max_age: Duration | None = None
     """Removes segments whose newest record is older than this, such as 12h, 30d or 52w."""
     max_bytes: ArchiveBytes | None = None

@@ -33,7 +33,7 @@ def parse_cores(text: str) -> int:
 
 
 def parse_timestamp(text: object) -> datetime | None:
-    """The time that a field of a resource says. The answer is None if there is no text, or if it is no time."""
+    """The time that a field of a resource says. The answer is None if there is no text, or if it is not a time."""
     if not isinstance(text, str):
         return None
     try:

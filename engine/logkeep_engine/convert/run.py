@@ -178,7 +178,7 @@ class _ConvertRun(ArchivingRun):
             self._target = existing.storage
         state = existing.load() if existing is not None else ArchiveState()
         check_same_logs(source, state)
-        if self._options.format is not FormatName.KAFKA:  # batches are copied, and what tells of transactions with them
+        if self._options.format is not FormatName.KAFKA:  # batches are copied, with what describes their transactions
             source = self._source = look_through(source, self._runner_factory)
         looked = self._look(source, existing, state)
         if self._dry_run:

@@ -42,7 +42,7 @@ class AnswerFrame:
         try:
             self.view.release()
         except BufferError:
-            return  # somebody is reading it right now
+            return  # it is being read right now
         if self._lender is not None:
             self._lender.take_back(buffer)
 

@@ -306,7 +306,7 @@ class TopicAdmin(Admin):
             plan = NewTopicPlan(name, 1, replicas)
             refused = self._ask_to_create([plan], validate_only=True)
             if not refused or refused[0][1] != Code.INVALID_REPLICATION_FACTOR:
-                return  # what else there may be is told when it is created
+                return  # any other problem is reported when it is created
             known = self.known_brokers() if known is None else known
             if len(known) < replicas or time.monotonic() - began > limits.outage:
                 raise self._too_few_brokers(name, replicas, refused[0][2], known)

@@ -125,8 +125,8 @@ class PaddingTransactions:
         self._sequence = 0
 
     async def hold(self) -> None:
-        """Fence, unless this holder has done so and knows of no other that has fenced it since. Whoever then asks for
-        the log's end knows that `write` adds to it only if no other has written transactions in the meantime.
+        """Fence, unless this holder has done so and knows of no other that has fenced it since. A caller that then asks
+        for the log's end knows that `write` adds to it only if no other has written transactions in the meantime.
 
         Raises as `fence`.
         """

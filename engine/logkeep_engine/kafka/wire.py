@@ -24,7 +24,7 @@ from logkeep_engine.kafka.login import BEFORE_LOGIN, Login, api_versions, log_in
 R = TypeVar("R")
 
 _SIZE = struct.Struct(">i")
-_LARGEST = 1 << 30  # what says it is larger is no Kafka answer
+_LARGEST = 1 << 30  # what says it is larger is not a Kafka answer
 _JOINED = 64 << 10  # parts of a request up to this size are copied into one write
 
 

@@ -4,7 +4,7 @@
         size = decompress_into(codec, packed, work.space(unpacked_most()))
 
 A broker limits what a batch is compressed to, not what it unpacks to: one record of 128 MiB of zeros is a batch of
-4 kB. So nothing is unpacked without a bound, and what a batch says of its own size is no reason to allocate anything.
+4 kB. So nothing is unpacked without a bound, and what a batch says about its own size never allocates anything.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _UNITS = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
 
 def task_bytes() -> int:
-    """The memory of a task: the environment's figure, or TASK_BYTES. Raises SpecError for what is no such figure."""
+    """The memory of a task: the environment's figure, or TASK_BYTES. Raises SpecError for what is not such a figure."""
     text = os.environ.get(ENV_TASK_MEMORY)
     if not text:
         return TASK_BYTES
@@ -151,7 +151,7 @@ _LEFT_TO_A_THREAD = 16 << 20
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """One thread of the process at a time: for batches that are not small. Wait for nobody inside."""
+    """One thread of the process at a time: for batches that are not small. Wait for no other inside."""
     with _alone:
         yield
 

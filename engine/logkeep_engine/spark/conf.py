@@ -95,7 +95,7 @@ def kubernetes_conf(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict
         "spark.driver.bindAddress": address,
         "spark.kubernetes.namespace": environ[ENV_POD_NAMESPACE],
         "spark.kubernetes.driver.pod.name": pod,
-        f"{EXECUTOR_ENV}{ENV_POD_NAMESPACE}": environ[ENV_POD_NAMESPACE],  # errors of a pod are told as such
+        f"{EXECUTOR_ENV}{ENV_POD_NAMESPACE}": environ[ENV_POD_NAMESPACE],  # errors of a pod are reported as such
         "spark.kubernetes.executor.podNamePrefix": _pod_name_prefix(pod),
     }
 

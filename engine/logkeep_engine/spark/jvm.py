@@ -142,7 +142,7 @@ class Jvm:
         return gateway
 
     def end(self, *, wait: float = 0.0) -> bool:
-        """End the JVM. With `wait`, let it end by itself for so many seconds first, or until the user interrupts (the
+        """End the JVM. With `wait`, let it end by itself for this many seconds first, or until the user interrupts (the
         work is done by then). The answer is True if it did so without an error."""
         if self._process.stdin is not None:
             self._process.stdin.close()

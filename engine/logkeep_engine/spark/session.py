@@ -250,6 +250,6 @@ def _forget(gateway: Any) -> None:
     """Let the next session of this process have a JVM of its own."""
     from pyspark import SparkContext
 
-    gateway._gateway_client.is_connected = False  # objects that go later would be told to a JVM that is gone
+    gateway._gateway_client.is_connected = False  # objects released later would be reported to a JVM that is gone
     if SparkContext._gateway is gateway:
         SparkContext._gateway = SparkContext._jvm = None

@@ -222,8 +222,8 @@ class Storage(ABC):
 
     @abstractmethod
     def retrieve(self, cold: ColdObject, days: int, tier: str) -> None:
-        """Ask the store to make an object readable, for so many days; returns at once. One that it was asked for before
-        is not an error."""
+        """Ask the store to make an object readable, for this many days; returns at once. One that it was asked for
+        before is not an error."""
 
     def read(self, path: str, *, most: int = WHOLE_BYTES) -> bytes:
         """A whole object. Raises ObjectMissing, and ObjectTooLarge for one of more than `most` bytes."""

@@ -120,9 +120,7 @@ def _of_records(source: LogSource, segments: Sequence[ToolboxSegment]) -> Iterat
     if found == made:
         yield index_of(source, segments[0], path, IndexVerdict.GOOD, (), found, made)
     elif found is None:
-        yield index_of(
-            source, segments[0], path, IndexVerdict.MISSING, (), found, made
-        )  # a convenience: nobody needs it
+        yield index_of(source, segments[0], path, IndexVerdict.MISSING, (), found, made)  # a convenience, not needed
     else:
         what = "it does not name the segments that are there"
         yield index_of(source, segments[0], path, IndexVerdict.WRONG, (what,), found, made)

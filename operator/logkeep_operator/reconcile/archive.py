@@ -32,7 +32,7 @@ def with_archive(status: Status, result: RunResult, uri: str) -> Status:
 
 
 def goes_back(before: ArchiveStatus | None, result: RunResult, uri: str) -> bool:
-    """Whether the result tells of an archive that lacks the newest commit that is known of it. A run that begins is
+    """Whether the result shows an archive that lacks the newest commit that is known of it. A run that begins is
     refused then; if one was not, its result changes nothing of what is known. A consent of the user does."""
     if before is None or before.commit is None or before.uri != uri or result.taken_over is not None:
         return False

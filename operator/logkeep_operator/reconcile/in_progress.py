@@ -61,7 +61,7 @@ class GoingOn(Starting):
             return self._say(run, Phase.PENDING, waiting.reason, waiting.message)
         if self.spec.suspend:
             if not found.suspended and found.by_operator:
-                # A queue lets an admitted Job continue whoever has suspended it: only a Job that is gone rests.
+                # A queue lets an admitted Job continue, no matter who suspended it: only a Job that is gone rests.
                 self.actions.append(DeleteJob(found.name, found.uid))
             elif not found.suspended:
                 self.actions.append(SuspendJob(found.name, True))

@@ -359,7 +359,7 @@ def documents(config_maps: Sequence[Mapping[str, Any]]) -> dict[str, Documents]:
 
 
 def _last_change(metadata: Mapping[str, Any]) -> datetime | None:
-    """The time at which the API server took the last write, whoever wrote."""
+    """The time at which the API server took the last write, no matter whose."""
     times = [parse_timestamp(entry.get("time")) for entry in metadata.get("managedFields") or ()]
     return max((moment for moment in times if moment is not None), default=None)
 

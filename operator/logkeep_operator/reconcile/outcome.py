@@ -89,7 +89,7 @@ def _is_speaking(job: JobState, drivers: Sequence[PodState], now: datetime) -> b
 
 
 def attempt_failure(result: RunResult | None, drivers: Sequence[PodState]) -> str:
-    """The message of the last attempt that failed, empty if none did. An interruption is no failure."""
+    """The message of the last attempt that failed, empty if none did. An interruption is not a failure."""
     if result is not None and result.exit_code == ExitCode.INTERRUPTED:
         return ""
     if result is not None and result.outcome == StatusOutcome.FAILED:

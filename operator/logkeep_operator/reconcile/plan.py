@@ -110,7 +110,7 @@ class Event:
 
 @dataclass(frozen=True)
 class TellBackup:
-    """Write the status of a KafkaBackup, and tell of it in an Event: what a drill of its archive has found."""
+    """Write the status of a KafkaBackup, and report it in an Event: what a drill of its archive has found."""
 
     backup: Resource
     status: Status

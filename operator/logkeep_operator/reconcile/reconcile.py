@@ -169,7 +169,7 @@ class _Reconciliation(GoingOn):
         if last is not None and last.id != self.wanted.id and last.outcome is None:
             outcome = self.outcome(last.id)
             if outcome is not None:
-                return self.finish(last, outcome)  # it ended, though another is wanted: with its result and its loss
+                return self.finish(last, outcome)  # it ended, though another is requested: with its result and its loss
             if inputs_of(last.key) == self.wanted.inputs and self.job(last.id):
                 return self.go_on(last)  # only asked for again: this one first
             self.stop_unfinished()
@@ -195,7 +195,7 @@ class _Reconciliation(GoingOn):
                 release = Release(self.observed, self.now, self.spec, self.engine, self.turns, self.status)
                 return release.plan(run)
         if found is not None and is_live_release(found) and is_held(self.status):
-            self.actions.append(DeleteJob(found.name, found.uid))  # the spec has changed: it does not want that now
+            self.actions.append(DeleteJob(found.name, found.uid))  # the spec has changed: that is no longer requested
             found = None
         turned = last_turn(self.before) or self.now
         if found is not None and not found.finished and not found.suspended:

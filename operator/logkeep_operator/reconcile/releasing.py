@@ -2,7 +2,7 @@
 
 The run that holds them is started again, under its id: its driver finds that it has succeeded, and releases them as
 `logkeep release` does. That changes nothing that was changed before, so a Job that is gone, or whose end was not
-seen, is created again. The run of the status keeps its outcome. `status.heldTopics` tells when the topics are released,
+seen, is created again. The run of the status keeps its outcome. `status.heldTopics` says when the topics are released,
 that they were, or why not yet. A release that has failed is tried again, later and later.
 """
 
@@ -35,14 +35,14 @@ from logkeep_operator.settings import EngineSettings
 RELEASE_FAILED = "ReleaseFailed"
 _UNTOLD = HeldTopicsStatus()  # the report that names the topics was lost, and they are held all the same
 _FIRST_WAIT, _LONGEST_WAIT = timedelta(minutes=1), timedelta(hours=1)
-_LAST = datetime(9000, 1, 1, tzinfo=UTC)  # whoever may write a status may write any time
+_LAST = datetime(9000, 1, 1, tzinfo=UTC)  # a user who may write a status may write any time
 
 
 # ---- when
 
 
 def with_release_time(status: Status, spec: KafkaBackupSpec | KafkaRestoreSpec, now: datetime) -> Status:
-    """The status with the time at which the topics are released that it tells of, as the spec says it now."""
+    """The status with the time at which the topics are released that it shows, as the spec says it now."""
     if not isinstance(spec, KafkaRestoreSpec):
         return status
     seconds, success = spec.topics.hold_seconds, parse_timestamp(status.last_success_time)
@@ -61,7 +61,7 @@ def _has_lost_report(run: RunStatus | None) -> bool:
 
 
 def is_held(status: Status) -> bool:
-    """Whether the status tells of topics that it does not know to be released."""
+    """Whether the status shows topics that it does not know to be released."""
     return status.held_topics is not None and status.held_topics.released_time is None
 
 
@@ -99,7 +99,7 @@ def _wait_after(failures: int | None) -> timedelta:
     return min(_FIRST_WAIT * (1 << max(0, min((failures or 1) - 1, 10))), _LONGEST_WAIT)
 
 
-# ---- what is told
+# ---- what is reported
 
 
 def restored(resource: Resource, status: Status, message: str) -> tuple[Condition, ...]:

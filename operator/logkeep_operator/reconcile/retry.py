@@ -58,7 +58,7 @@ def hint_compare(resource: Resource) -> str:
 
 
 def hint_begin(resource: Resource) -> str:
-    """A sentence that says how the run begins of which a dry run has told."""
+    """A sentence that says how the run begins that a dry run has described."""
     _, namespace, name = resource.key
     patch = f'kubectl -n {namespace} patch {_short(resource)} {name} --type merge -p \'{{"spec":{{"dryRun":false}}}}\''
     return f". To do it: {patch}"

@@ -111,7 +111,7 @@ class Starting(Step):
         """The ConfigMaps of all other runs whose end is reported."""
         told = {entry.run_id for entry in self.before.history}
         for other, documents in self.observed.documents.items():
-            # A report that the history does not know is of a run that a newer status tells of: this one is old.
+            # A report that the history does not know is of a run that a newer status shows: this one is old.
             if other != run_id and (other in told or documents.result is None):
                 yield from documents.config_maps
 
@@ -125,7 +125,7 @@ class Starting(Step):
 
     def _useless_config_maps(self, run_id: str) -> list[str]:
         """The ConfigMaps of a run without a Job that are not for the Job which is made now. Driver and executors get
-        what the spec says now, and an old request cannot be changed. Before the status tells of the run, nothing that
+        what the spec says now, and an old request cannot be changed. Before the status shows the run, nothing that
         is there is its driver's."""
         names, run = self.documents(run_id).config_maps, self.before.run
         if run is None or run.id != run_id:
@@ -148,16 +148,16 @@ class Starting(Step):
         return [body for body in lost if body not in changed]
 
     def take_turn(self) -> None:
-        """Go on if it is the run's turn to have a driver. Raises Waiting."""
+        """Continue if it is the run's turn to have a driver. Raises Waiting."""
         if self.turns.concurrency.kueue and LABEL_KUEUE in self.spec.run_policy.job_labels:
             return  # Kueue has a queue of its own, and suspends the Job
         self.waits_since = self._waits_since() or self.now
         place = place_of(self.turns, self.resource.key, self.waits_since)
         if place is not None:
-            raise Waiting("Queued", place.message, False, None)  # whoever gives a place away wakes the next
+            raise Waiting("Queued", place.message, False, None)  # a run that gives a place away wakes the next
 
     def _origin(self, wanted: WantedRun) -> dict[str, str]:
-        """The annotations of the run's children. They tell of the run if the status does not get to know of it."""
+        """The annotations of the run's children. They show the run if the status does not learn of it."""
         ids = [self.before.run.id] if self.before.run is not None else []
         ids += [entry.run_id for entry in self.before.history]
         previous = next((run_id for run_id in ids if run_id != wanted.id), "")

@@ -254,7 +254,7 @@ class Step:
         return self.observed.documents.get(run_id, Documents())
 
     def outcome(self, run_id: str) -> JobOutcome | None:
-        """How the run has ended, None while it is running. A run that neither the status nor a Job tells of has no end:
+        """How the run has ended, None while it is running. A run that neither the status nor a Job shows has no end:
         a user who may create ConfigMaps can compute the names of its own, and write an end there in advance."""
         run = self.before.run
         told = (run is not None and run.id == run_id) or any(entry.run_id == run_id for entry in self.before.history)

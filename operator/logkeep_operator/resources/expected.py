@@ -2,7 +2,7 @@
 
 The names of children follow from the resource, so anybody can compute them. Who may create objects in the namespace can
 take such a name beforehand. Labels, annotations and owner references are claims, too: their author writes
-them. So what a run is told by is compared with its content.
+them. So what identifies a run is compared with its content.
 """
 
 from __future__ import annotations

@@ -389,7 +389,7 @@ class Archive:
             raise ArchiveDamaged(f"{self._commits.name_of(commit.number)}: {error}.", hint=COPY) from error
 
     def _check(self, state: ArchiveState) -> None:
-        """Raises ArchiveDamaged for what no commits add up to, whoever has written them."""
+        """Raises ArchiveDamaged for what no commits add up to, no matter who wrote them."""
         if why := _impossible(state):
             raise ArchiveDamaged(f"{self.storage.uri}/{names.CATALOG}: {why}.", hint=COPY)
 

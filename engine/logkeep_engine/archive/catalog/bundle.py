@@ -29,7 +29,7 @@ from logkeep_engine.archive.catalog.kinds import check_hash
 from logkeep_engine.log.memory import checkpoint_most
 from logkeep_engine.storage import WHOLE_BYTES
 
-FRAME_BYTES = 1 << 20  # the content of a frame: whoever reads one commit reads a frame
+FRAME_BYTES = 1 << 20  # the content of a frame: to read one commit is to read a frame
 _KEYS = {"format", "archiveId", "first", "last", "frames", "sha256", "previous", "commitSha256"}
 
 

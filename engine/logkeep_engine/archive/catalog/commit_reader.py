@@ -28,7 +28,7 @@ from logkeep_engine.storage import ObjectInfo, Storage
 _READERS = 16  # commits are small: latency, not bandwidth, decides how long loading takes
 _READ_AHEAD = 2 * _READERS
 _HEAD_BYTES = 256 << 10  # holds the line that a bundle begins with, and often the whole bundle
-_FRAMES_KEPT = 4  # whoever looks for the end of a run reads neighbours
+_FRAMES_KEPT = 4  # a reader that looks for the end of a run reads neighbours
 COPY = "Restore it from a copy of the archive."
 
 

@@ -180,7 +180,7 @@ class PackFiles(KafkaFiles):
         return names.pack_path(entry.epoch, self.pack_task, entry.attempt, self.pack_number)
 
     def stem(self, topic: str, entry: SegmentEntry) -> str:
-        """A name of the segment for people: the pack, and where the segment begins in it. It is no object's."""
+        """A name of the segment for people: the pack, and where the segment begins in it. It belongs to no object."""
         return f"{self.pack(entry)}:{self.position}"
 
     def folder(self, topic: str, entry: SegmentEntry) -> str:
@@ -317,7 +317,7 @@ class SegmentEntry:
     and `codecs`, `transactional`, `control` and `legacy` say nothing.
 
     A segment that was written in place of others has the epochs of the runs that have archived its first and last
-    records; all others have 0 there. `archived_first` and `archived_last` tell both of any segment.
+    records; all others have 0 there. `archived_first` and `archived_last` give both for any segment.
     """
 
     topic_id: str

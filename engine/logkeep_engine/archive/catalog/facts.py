@@ -374,7 +374,7 @@ class Commit:
     `cluster_state`, if the run has archived it.
     `erasure`: the run has erased records and archived nothing, so groups stay as they were.
     `partial`: the run failed, but it has tried everything, so all that it could archive is archived. `maintenance`:
-    the run has kept the archive in order and added nothing, so groups stay as they were, and its end is no point.
+    the run has kept the archive in order and added nothing, so groups stay as they were, and its end is not a point.
     """
 
     number: int

@@ -93,7 +93,7 @@ def _snapshots(state: ArchiveState, key: Partition) -> Iterator[tuple[TableKind,
 
 
 def removed_tables(state: ArchiveState, topic_ids: Container[str] | None = None) -> Iterator[HeldTable]:
-    """The segments that commits have removed and nobody has deleted yet, or those of these topics, in order."""
+    """The segments that commits have removed and that are not deleted yet, or those of these topics, in order."""
     for item in state.unpurged:
         for key, some in item.segments.items():
             if topic_ids is None or key[0] in topic_ids:

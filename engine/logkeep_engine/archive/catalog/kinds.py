@@ -31,7 +31,7 @@ class ValueKind:
     most: int = 0
 
     def check(self, values: Collection[Any], what: str) -> None:
-        """Raises TypeError and ValueError for values of another kind. `what` they are is told."""
+        """Raises TypeError and ValueError for values of another kind. `what` they are is in the message."""
         if not set(map(type, values)) <= self.types:
             wrong = next(value for value in values if type(value) not in self.types)
             raise TypeError(f"{what} is {ascii(wrong)[:_SHOWN]}, which is not a valid {self.name}")

@@ -11,7 +11,7 @@ steps over the epochs that it hears of, so that no name is used twice, and store
 objects, so a run that begins and a reader look at `runs/` only.
 
 Heartbeats are read if the catalog does not know their run or knows it as unended, or if they were written last. An
-older heartbeat of an ended run can only tell of commits that lie before others.
+older heartbeat of an ended run can only show commits that lie before others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The facts that rows tell without an entry for each: there may be a million."""
+"""The facts that rows give without an entry for each: there may be a million."""
 
 from __future__ import annotations
 

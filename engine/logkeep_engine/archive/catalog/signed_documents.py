@@ -46,7 +46,7 @@ _SPOOL_BYTES = 4 << 20
 _AT_ONCE = 16
 
 NOT_SIGNED = frozenset({"alive.json", "cluster-state.json", "erasure.json"})
-"""These files of runs nobody signs: a lease, which readers without a key have, too, and which only delays
+"""These files of runs are not signed: a lease, which readers without a key have, too, and which only delays
 deletions; and those whose digest is in a commit."""
 
 OF_WRITERS = re.compile(r"runs/[^/]+/((convert-)?plan(-\d+)?|heartbeat|lost-tail-\d+|format-loss)\.json")
@@ -206,7 +206,7 @@ class SigningStorage(Storage):
                 for block in self._content(info.path):
                     out.write(block)
         except (ObjectExists, ObjectMissing):
-            return  # whoever has replaced or deleted it since knows what he does
+            return  # if it was replaced or deleted since, that was on purpose
 
     # ---- the interface of a storage
 

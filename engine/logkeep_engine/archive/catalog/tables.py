@@ -66,7 +66,7 @@ class Table(Generic[T]):
 
     def read(self, document: Mapping[str, Any], key: str, name: str) -> Iterable[T]:
         """The facts of the table `key`, none if it is not there. Messages name the object as `name`. Raises
-        ArchiveMismatch for other columns, TypeError and ValueError for a row that is no such fact."""
+        ArchiveMismatch for other columns, TypeError and ValueError for a row that is not such a fact."""
         rows = rows_of(document, key, list(self.columns), name)
         check_rows(rows, list(self.columns))
         return (self.make(*row) for row in rows)

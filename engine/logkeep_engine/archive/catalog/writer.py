@@ -113,7 +113,7 @@ def begin_run(
     A run of the same id that was begun and not ended is taken over at once. One of another id is watched for
     `wait.watch` seconds: raises ArchiveBusy if its heartbeat changes, else it is taken over. Raises ArchiveOwned,
     ArchiveRolledBack and ArchiveUnsigned before it writes, see `owner`. If commits are gone from the catalog's end (see
-    `lost_tail`), the epoch is above theirs, and `writer.warnings` tell it."""
+    `lost_tail`), the epoch is above theirs, and `writer.warnings` say so."""
     names.check_run_id(run_id)
     timing = wait or Timing()
     for _ in range(_BEGIN_ATTEMPTS):
@@ -425,7 +425,7 @@ class Writer:
         self._note.begin()
         try:
             first = self._append(replace(self._draft(CommitKind.BEGIN), run_kind=kind, taken_over=taken_over))
-            if 0 < first == self.state.signed_since:  # whoever has keys begins with none of the checkpoints before
+            if 0 < first == self.state.signed_since:  # a writer with keys begins with none of the checkpoints before
                 self._checkpoint_or_warn()
             confirm_owner(self.archive)
         except ArchiveOwned as error:

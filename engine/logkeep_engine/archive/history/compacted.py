@@ -57,7 +57,7 @@ def with_snapshots(
 ) -> ArchiveState:
     """The same archive with snapshots in place of older segments.
 
-    `ends`: the offsets before which the states of partitions are wanted, where that is not the archived end. `before`:
+    `ends`: the offsets before which the states of partitions are needed, where that is not the archived end. `before`:
     a time (ms); only snapshots of records before it are taken. `where_needed`: only where the log is not whole.
     """
     chosen: dict[Partition, tuple[PartitionHistory, StateExtents[PackedSegments]]] = {}
@@ -127,7 +127,7 @@ def not_exact(
 
 
 def exact_by_snapshots(state: ArchiveState, key: Partition) -> ExactFrom | None:
-    """The first points of a partition from which on all are exact, as far as snapshots tell; None: not even the newest
+    """The first points of a partition from which on all are exact, as far as snapshots show; None: not even the newest
     is."""
     if known_generation(state, key).exact_from == NOWHERE:
         return None
@@ -172,7 +172,7 @@ def known_generation(state: ArchiveState, key: Partition) -> Generation:
 
 def _end_of_first_backup(state: ArchiveState, key: Partition) -> int:
     """The end of what the first backup has archived of a partition, with those before it that have not succeeded, on
-    the line that its log was then; -1 if there is none. Once retention has removed its log, snapshots tell from where
+    the line that its log was then; -1 if there is none. Once retention has removed its log, snapshots show from where
     on points are exact, and all end there or later."""
     own = state.own_facts(key)[0]
     entries = own.table(key)

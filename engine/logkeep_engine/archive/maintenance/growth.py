@@ -32,7 +32,7 @@ class Growth:
 
 
 def growth(runs: Iterable[RunEntry], now: int) -> Growth | None:
-    """The growth by the backups of lately, None if nobody can know it yet. The runs up to the first that succeeded are
+    """The growth by the latest backups, None if it cannot be known yet. The runs up to the first that succeeded are
     left out: they archived what had been there before."""
     backups = [run for run in runs if run.kind == BACKUP]
     first = next((at for at, run in enumerate(backups) if run.success is not None), None)

@@ -239,7 +239,7 @@ class OwnerInfo(AsJson):
 class Description(AsJson):
     """An archive after commit `commit` (-1: no commit yet). `segment_format`: Kafka, Records or Avro. `imported`: it
     was made from what another tool wrote. `digests`: how many of the segments have a digest of which algorithm.
-    `lost_commits`: what tells of commits that are gone from the catalog's end. `cluster_state` is that of the last
+    `lost_commits`: what shows that commits are gone from the catalog's end. `cluster_state` is that of the last
     run that succeeded, null if it has archived none. `anchor` names the commit with all before it (see
     `archive.catalog.anchor`), null without commits. `owner` is who writes the archive, null without an owner;
     `taken_over`: the consent that gave it to the owner."""
@@ -360,7 +360,7 @@ def _told(run: RunEntry) -> str:
 
 def runs_by_epoch(state: ArchiveState) -> Callable[[int], str]:
     """A function that names the run that wrote at an epoch. The catalog has the epoch of a run's last attempt only; an
-    epoch of nobody's last attempt is of the next run with more attempts than one."""
+    epoch that is the last attempt of none is of the next run with more attempts than one."""
     last = {run.epoch: run.run_id for run in state.runs.values()}
     retried = sorted((run.epoch, run.run_id) for run in state.runs.values() if run.attempts > 1)
 

@@ -122,5 +122,5 @@ def _reader_of(storage: Storage, path: str) -> RunningReader | None:
     except ObjectMissing:
         return None
     except (ValueError, ObjectTooLarge):
-        return RunningReader(run_id, NO_COMMIT)  # cut short, or of a newer version: somebody has been there at least
+        return RunningReader(run_id, NO_COMMIT)  # cut short, or of a newer version: a reader was there at least
     return None if note.ended else RunningReader(run_id, note.commit)

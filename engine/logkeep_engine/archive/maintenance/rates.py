@@ -10,7 +10,7 @@ from logkeep_engine.archive.moments import moment
 from logkeep_engine.contract.values import human_bytes
 
 LEAST_BYTES = 64 << 20
-"""A run that has moved less tells little: its start takes most of the time."""
+"""A run that has moved less says little: its start takes most of the time."""
 
 DEFAULT_RATE = 50_000_000
 DEFAULT_START_SECONDS = 15

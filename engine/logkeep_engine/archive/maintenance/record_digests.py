@@ -136,7 +136,7 @@ def fitting(
 
 @dataclass(frozen=True, slots=True)
 class DigestWork:
-    """Segments of one partition of which digests are wanted, and the transactions to leave out. Pickles without
+    """Segments of one partition of which digests are needed, and the transactions to leave out. Pickles without
     secrets."""
 
     storage: Storage

@@ -151,7 +151,7 @@ def _with_grace_over(writer: Writer, removals: Sequence[Unpurged], grace: int) -
 
 
 def _removed_at(storage: Storage, item: Unpurged, now: int, grace: int) -> int:
-    """The time of a removal, `now` if no clock tells it. Clocks may have been wrong then: one that was ahead is not
+    """The time of a removal, `now` if no clock gives it. Clocks may have been wrong then: one that was ahead is not
     believed, and of two the later one counts. So the store is asked only if the grace is over by the other."""
     if item.time <= now < item.time + grace:
         return item.time

@@ -172,7 +172,7 @@ def empty_holds(state: ArchiveState, coming: Iterable[str] = ()) -> list[str]:
 
 def run_retention(archive: Archive, run_id: str, rules: RetentionRules, hold: RetentionHold) -> RetentionDone:
     """Retention as a run of its own: it becomes the archive's writer for that. Nothing is archived, and the end of the
-    run is no point.
+    run is not a point.
 
     Raises BackupUnfinished if the last backup has not succeeded: readers see the archive as the one before has left
     it, and must find all of that. Raises ArchiveBusy, ArchiveFenced and storage errors.

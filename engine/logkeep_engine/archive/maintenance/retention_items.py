@@ -85,7 +85,7 @@ class PartitionLines:
         return len(self._given) > before
 
     def take_snapshot(self, line: int, item: HeldSnapshot) -> bool:
-        """Whether nobody has got the snapshot yet."""
+        """Whether the snapshot still belongs to no other."""
         before = len(self._given_snapshots)
         self._given_snapshots.add((line, item.end))
         return len(self._given_snapshots) > before

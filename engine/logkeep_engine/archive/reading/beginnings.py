@@ -3,8 +3,8 @@
     beginnings = missing_beginnings(archive, state)
     for start, end in holes(state, (topic_id, partition), beginnings): ...
 
-The catalog alone cannot tell it. An archive may begin at offset 100 because the log began there, or because the task of
-the earlier offsets failed while a later task was committed. The plan of that backup or conversion tells it: a run
+The catalog alone cannot show it. An archive may begin at offset 100 because the log began there, or because the task of
+the earlier offsets failed while a later task was committed. The plan of that backup or conversion shows it: a run
 stores its plan before the first task. Only a run that did not end with success leaves such a hole, so few plans are
 read. A conversion keeps the holes of its source, and its plan also says which holes lay before the beginning of a
 partition.

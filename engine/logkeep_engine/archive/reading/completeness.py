@@ -1,6 +1,6 @@
 """The time up to which an archive has everything of a topic.
 
-The newest record does not tell it: a topic that is not written to has no new ones. A backup that succeeded tells it. It
+The newest record does not show it: a topic that is not written to has no new ones. A backup that succeeded shows it. It
 asked for the last stable offsets of all logs after it had begun, and archived everything below them. Which topics it
 chose is in its plan. What lay after an open transaction at that time is unknown here.
 """

@@ -26,8 +26,8 @@ from logkeep_engine.storage import Storage
 class LayoutReader(Protocol):
     """Reads one segment at a time. It has no state.
 
-    Without `on_damage` the reader raises ArchiveDamaged at the first damage. With it, the reader tells each damage and
-    continues after it.
+    Without `on_damage` the reader raises ArchiveDamaged at the first damage. With it, the reader reports each damage
+    and continues after it.
     """
 
     @property
@@ -64,7 +64,7 @@ class LayoutReader(Protocol):
         self, storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
     ) -> Sequence[AbortedTxn] | None:
         """The aborted transactions that an index of the segment names, in its order; None if it is damaged and
-        `on_damage` was told. Nobody asks a segment whose `Files` have no `txnindex_bytes`."""
+        `on_damage` was told. Callers do not ask a segment whose `Files` have no `txnindex_bytes`."""
         ...
 
     def first_since(self, storage: Storage, topic: str, entry: SegmentEntry, time: int) -> int | None:

@@ -310,7 +310,7 @@ class _Tolerant(_Partition):
 
 
 def _in_place(read: Callable[[OnDamage], Iterator[T]]) -> Iterator[T | Damage]:
-    """The items that `read` gives of a segment, and between them the damage that it tells."""
+    """The items that `read` gives of a segment, and between them the damage that it reports."""
     told: list[Damage] = []
     for item in read(told.append):
         yield from told

@@ -35,13 +35,13 @@ class RecordLayout:
     ) -> Iterator[Sequence[LogRecord]]:
         """The records from `start` on; there are no `aborted` ones among them.
 
-        With `on_damage`, the reader tells damage after it has handed out the records before it. Nothing in these
+        With `on_damage`, the reader reports damage after it has handed out the records before it. Nothing in these
         formats protects single records: if the object's digest is wrong, it is unknown which of them is altered. A
         whole segment is compared with its digest and count at the end. A part, which an index allows to read alone,
         cannot be compared.
         """
         reading = RecordReading(storage, topic, entry, on_damage, self.records_format)
-        for rows, _ in reading.parts(start, DEFAULT_BLOCK):  # nobody needs their positions
+        for rows, _ in reading.parts(start, DEFAULT_BLOCK):  # their positions are not needed
             found = rows if rows.first_offset >= start else rows.between(start, entry.next_offset)
             if found:
                 yield found

@@ -125,7 +125,7 @@ def _from_hint(storage: Storage, topic: str, entry: SegmentEntry, offset: int) -
 
 
 def _index(storage: Storage, topic: str, entry: SegmentEntry, suffix: str) -> bytes:
-    """An index, b"" if it is not there as the catalog says: `verify` tells of that, a reader does without."""
+    """An index, b"" if it is not there as the catalog says: `verify` reports that, a reader does without."""
     try:
         data = read_file(storage, topic, entry, suffix)
     except (ObjectMissing, ObjectTooLarge):

@@ -39,7 +39,7 @@ SMALL_TASK_BYTES = 20 << 20  # a smaller task waits for connections, first answe
 ONE_SLOT_BYTES = 512 << 20  # up to here a crash undoes little, and who watches does not wait long for a first partition
 EXCESS = 16  # a task may have this part of its share besides
 MAX_CHUNKS_PER_TASK = 512
-UNKNOWN_RECORD_BYTES = 100  # a guess, where the broker does not tell the size of a log
+UNKNOWN_RECORD_BYTES = 100  # a guess, where the broker does not report the size of a log
 
 REASON_RETENTION = "removed from the cluster before it was archived (retention or DeleteRecords)"
 REASON_RECREATED = "the topic was deleted and created again before all of it was archived"

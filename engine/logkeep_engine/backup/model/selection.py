@@ -123,7 +123,8 @@ def deleted_topics(
 
 
 def check_topic_ids(topics: Sequence[TopicInfo]) -> None:
-    """Raises BrokerRefused for a topic without a topic id: another one of the same name could not be told from it."""
+    """Raises BrokerRefused for a topic without a topic id: another one of the same name could not be distinguished
+    from it."""
     for topic in topics:
         if topic.topic_id == NO_TOPIC_ID:
             raise BrokerRefused(

@@ -1,4 +1,5 @@
-"""The losses that a format of records causes: a run looks for them before it writes, and tells, refuses or allows them.
+"""The losses that a format of records causes: a run looks for them before it writes, and reports, refuses or allows
+them.
 
 Losses that belong to batches come with every such format. The result reports them, and nothing refuses them. Losses of
 records are counted by `pieces.records.LossChecker`, and this module decides about them.

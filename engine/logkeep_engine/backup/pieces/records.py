@@ -28,7 +28,7 @@ from logkeep_engine.log.transactions import TRANSACTIONAL_OR_CONTROL
 class RecordReader(PieceWriter):
     """The committed records of a piece, in order, batch by batch.
 
-    Only markers tell for certain which records were committed, and they come after the records. A piece that has taken
+    Only markers show for certain which records were committed, and they come after the records. A piece that has taken
     records wrongly by the list of a fetch is read once more. Markers that lie after the piece are looked up there.
     """
 
@@ -138,7 +138,7 @@ class RecordChunkWriter(RecordReader):
 
 
 class LossChecker(RecordReader):
-    """Writes nothing: tells what the format cannot hold of the records of one piece. `bytes` stay 0."""
+    """Writes nothing: reports what the format cannot hold of the records of one piece. `bytes` stay 0."""
 
     def __init__(self, setting: BackupSetting, piece: Piece, attempt: int) -> None:
         from logkeep_engine.formats.avro import losses  # slow to import; backups that lose nothing do without

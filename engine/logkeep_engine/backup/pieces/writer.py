@@ -35,8 +35,8 @@ from logkeep_engine.storage import Storage
 class BackupSetting:
     """The settings that all tasks of a run share. They pickle without secrets; a task takes those from its environment.
 
-    `checking`: tasks write nothing, they only tell what the format would lose. Segments of less than `pack_below` bytes
-    share objects; 0: none does.
+    `checking`: tasks write nothing, they only report what the format would lose. Segments of less than `pack_below`
+    bytes share objects; 0: none does.
     """
 
     connection: KafkaConnection

@@ -1,6 +1,6 @@
 """Cuts the few partitions that hold much of a run where their bytes are.
 
-A broker tells how large a partition is, but not where in it the bytes lie, so a plan cuts partitions into even ranges
+A broker reports how large a partition is, but not where in it the bytes lie, so a plan cuts partitions into even ranges
 of offsets. If the records of a partition grew from bytes to kilobytes, nearly everything is in the last range, and one
 task works long after all others. That matters only for a partition that is a large part of the run: such a partition
 is cut finer, and batches are looked at here and there to see how many bytes an offset has.

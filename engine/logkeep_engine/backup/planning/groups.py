@@ -34,7 +34,7 @@ class FoundGroups:
 
 
 def find_groups(control: ControlPlane, wanted: ConsumerGroups, topics: Iterable[TopicInfo]) -> FoundGroups:
-    """The groups that are wanted, as far as they stand in these topics."""
+    """The chosen groups, as far as they have positions in these topics."""
     ids = {topic.name: topic.topic_id for topic in topics}
     found: list[GroupPosition] = []
     told: list[str] = []

@@ -112,7 +112,7 @@ class BackupPlanner:
 
     def catch_up(self, plan: BackupPlan, state: ArchiveState, keys: Collection[Partition]) -> CaughtUp:
         """Plan the end that the logs of these partitions have now. A partition that gives no answer, or whose log was
-        cut off, is not among those that the answer tells."""
+        cut off, is not among those in the answer."""
         names, ids = plan.topic_names, {topic.name: topic.topic_id for topic in plan.topics}
         among = {(names[topic_id], number) for topic_id, number in keys}
         found = self._control.list_topics(sorted({name for name, _ in among}))[0]

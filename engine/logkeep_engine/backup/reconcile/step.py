@@ -269,7 +269,7 @@ def reconcile_archive(
 
 
 def _heal_archive(archive: Archive, run_id: str, compared: ArchiveState, report: ReconcileReport) -> ReconcileReport:
-    """Heal in a run of its own, whose end is no point."""
+    """Heal in a separate run, whose end is not a point."""
     with begin_run(archive, run_id, kind=RECONCILIATION) as writer:
         try:
             report = make_due(writer, report, compared)

@@ -19,7 +19,7 @@ from logkeep_engine.contract.facts.archive import Cause, TopicDeadline
 from logkeep_engine.contract.facts.values import MAX_TIME, time_of
 from logkeep_engine.log.cleanup import NO_LIMITS, LogLimits
 
-LEAST_SECONDS = 1.0  # no rate is told by a shorter time
+LEAST_SECONDS = 1.0  # a shorter time shows no rate
 
 
 @dataclass(frozen=True, slots=True)

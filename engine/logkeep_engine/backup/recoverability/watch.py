@@ -64,14 +64,14 @@ class HeldBack:
 
 @dataclass(frozen=True)
 class BrokerRetentionLimits:
-    """The answers of the brokers. `deadlines` None: they did not tell. `held` are topics by name."""
+    """The answers of the brokers. `deadlines` None: they did not report them. `held` are topics by name."""
 
     deadlines: Deadlines | None = None
     held: Mapping[str, HeldBack] = field(default_factory=dict)
 
 
 def ask_brokers(backup: EndedBackup, connection: KafkaConnection) -> BrokerRetentionLimits:
-    """Ask brokers about the topics of a run that has tried everything. Nothing is told if they do not answer."""
+    """Ask brokers about the topics of a run that has tried everything. Nothing is reported if they do not answer."""
     started = time.monotonic()
     patience = min(QUESTION_SECONDS, connection.limits.control)
     try:

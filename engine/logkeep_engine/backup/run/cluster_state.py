@@ -52,7 +52,7 @@ def archive_cluster_state(
     run_id: str, archive: Archive, control: ControlPlane, left_out: Callable[[], Sequence[LeftOutRow]]
 ) -> tuple[ClusterStateEntry, list[str]]:
     """Read the state of the cluster, unless an earlier attempt of the run has, and store it. Returns the fact for the
-    commit that ends the run, and warnings about what was not told. `left_out` tells the groups that are not archived.
+    commit that ends the run, and warnings about what was not reported. `left_out` are the groups that are not archived.
     """
     storage, path = archive.storage, state_path(run_id)
     try:
@@ -117,7 +117,7 @@ def _asked(question: Callable[[], Known[T]]) -> Known[T]:
 
 
 def _warnings(state: ClusterState) -> list[str]:
-    """The warning about what the cluster has not told. Brokers that do not know a request cannot be made to."""
+    """The warning about what the cluster has not reported. Brokers that do not know a request cannot be made to."""
     told = {key: reason for key, reason in state.reasons.items() if reason != REQUEST_UNKNOWN}
     if not told:
         return []

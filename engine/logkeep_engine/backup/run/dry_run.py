@@ -187,7 +187,7 @@ class BackupDryRun(DriverRun):
 
 
 def _measured(state: ArchiveState) -> MeasuredRun | None:
-    """The newest backup of the archive that tells how long another takes."""
+    """The newest backup of the archive that shows how long another takes."""
     for run in reversed(state.runs.values()):
         ended = run.end_time
         if run.kind == BACKUP and run.outcome is RunOutcome.SUCCEEDED and run.attempts == 1 and ended is not None:

@@ -1,4 +1,4 @@
-"""Waits for the end of a run that an object of the API tells of, and ends with its exit code."""
+"""Waits for the end of a run that an object of the API shows, and ends with its exit code."""
 
 from __future__ import annotations
 

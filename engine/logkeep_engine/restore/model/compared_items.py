@@ -114,7 +114,7 @@ def names_of(users: Iterable[UserRow]) -> list[str]:
     return [f"{name} ({mechanism}, {iterations} iterations)" for name, mechanism, iterations in users]
 
 
-# ---- telling
+# ---- reporting
 
 
 def report_of(

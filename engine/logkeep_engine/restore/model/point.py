@@ -332,7 +332,7 @@ def within(plan: PointPlan | None, choices: Iterable[Choice], loss: Iterable[Los
 def state_at_point(
     archive: Archive, archived: ArchiveState, point: PointSpec | None, plan: PointPlan | None
 ) -> ArchiveState:
-    """The archive as a restore to the point sees it: with snapshots, without segments of which nothing is wanted, and
+    """The archive as a restore to the point sees it: with snapshots, without segments of which nothing is needed, and
     those that retention has removed when the plan was made, and with the consumer groups of the point."""
     return at_point(archive, archived, point, plan)[0]
 
@@ -340,7 +340,7 @@ def state_at_point(
 def at_point(
     archive: Archive, archived: ArchiveState, point: PointSpec | None, plan: PointPlan | None
 ) -> tuple[ArchiveState, ArchiveState]:
-    """Return the state of `state_at_point`, and the same one with the segments of which nothing is wanted: a merge
+    """Return the state of `state_at_point`, and the same one with the segments of which nothing is needed: a merge
     since may have put one of these and a wanted one into one."""
     if point is None or plan is None:
         found = with_snapshots(archived)

@@ -1,7 +1,7 @@
 """Finds out what a point would give, from the catalog and few bytes of the archive: nothing is written to Kafka for it.
 
 Numbers of records are bounds. The catalog counts records of aborted transactions too, and only the records themselves
-tell how many of a batch lie within a time.
+show how many of a batch lie within a time.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def preview(archive: Archive, archived: ArchiveState, topics: Sequence[TopicEntr
 
 
 def tell(context: RestoreContext, planned: Planned) -> None:
-    """Write down what the point of a restore gives, and tell it, before the first record is written to Kafka."""
+    """Write down what the point of a restore gives, and report it, before the first record is written to Kafka."""
     found = of_restore(context, planned)
     if found is None:
         return

@@ -282,7 +282,7 @@ BROKER_KEYS = (MIN_INSYNC, DEFAULT_REPLICAS)
 def too_few_in_sync(
     target: str, own: Mapping[str, str], replicas: int, brokers: Mapping[str, str] = MappingProxyType({})
 ) -> TargetUnsuitable | None:
-    """The error for a topic that would have fewer replicas than are wanted in sync, by its own configuration or that of
+    """The error for a topic that would have fewer replicas than must be in sync, by its own configuration or that of
     the `brokers`, as far as that is known: before Kafka 3.7 no producer can write to it with acks=all."""
     least = own.get(MIN_INSYNC, brokers.get(MIN_INSYNC, ""))
     if replicas == BROKER_DEFAULT and brokers.get(DEFAULT_REPLICAS, "").isdecimal():
@@ -310,7 +310,7 @@ def plan_topic(
     """The plan of one topic, producer ids not yet given (NEEDS_PRODUCER_ID where a task will run).
 
     `segments` are the archived ones by partition; `end_offsets` those of the existing target topic. `replicas`: this
-    many are wanted instead of the archived number. `extents`: of the target's partitions, with `offsets: Same`.
+    many are requested instead of the archived number. `extents`: of the target's partitions, with `offsets: Same`.
     `replaces`: the id of the topic that is deleted first.
     """
     facts = topic_facts(segment for part in segments.values() for segment in part)

@@ -130,7 +130,7 @@ class ArchiveCheck:
     def _outcomes(
         self, state: ArchiveState, topic: TopicEntry, partition: int, transactions: Mapping[_Key, SegmentTransactions]
     ) -> TransactionOutcomes:
-        """The outcomes of transactions that the transaction indexes of a partition do not tell."""
+        """The outcomes of transactions that the transaction indexes of a partition do not show."""
         entries = state.segments.get((topic.topic_id, partition), ())
         if not any(entry.transactional for entry in entries):
             return TransactionOutcomes()
@@ -141,7 +141,9 @@ class ArchiveCheck:
             if found is None and not entry.transactional:
                 return SegmentTransactions.without(entry)
             if found is None or left_at(entries, at) is not None:  # the check follows none of a snapshot
-                return facts_in(self._storage, topic.name, entries, at, lambda damage: None)  # the check has told it
+                return facts_in(
+                    self._storage, topic.name, entries, at, lambda damage: None
+                )  # the check has reported it
             return found
 
         return fold(map(said, range(len(entries))), state.kept(topic.topic_id, partition))

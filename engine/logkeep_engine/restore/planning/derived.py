@@ -43,7 +43,7 @@ from logkeep_engine.storage import Storage
 def derived(context: RestoreContext, known: RestorePlan, name: str, *, done: bool = False) -> tuple[Planned, bool]:
     """The stored plan with the archive for which it was made, and whether an erasure has taken records of what it
     restores out of the archive since: then only the topics themselves are compared. `name` is the object of the plan.
-    `done`: all is restored, so its point is not compared if the objects that tell it are cold again.
+    `done`: all is restored, so its point is not compared if the objects that show it are cold again.
 
     Raises StateAltered for a plan that does not follow from the spec and the archive, SegmentsRemoved if that cannot be
     known any more, and ArchiveMismatch if an erasure has left nothing of an incarnation that the plan has.
@@ -73,7 +73,7 @@ def derived(context: RestoreContext, known: RestorePlan, name: str, *, done: boo
         except ObjectCold:
             if not done:
                 raise
-        except ArchiveDamaged:  # whoever needs what was deleted is told so when it is read
+        except ArchiveDamaged:  # a reader of what was deleted gets the error when it is read
             if not _deleted_since(archived, topics, newest):
                 raise
     refuse_other_topics(known, wanted, name, whole=not erased)
@@ -103,7 +103,7 @@ def _other_incarnations(known: RestorePlan, wanted: Mapping[str, TopicPlan]) -> 
 def _refuse_unknowable(
     known: RestorePlan, wanted: Mapping[str, TopicPlan], seen_then: ArchiveState, newest: ArchiveState
 ) -> None:
-    """Raises SegmentsRemoved where another incarnation is found than the plan has, and objects are deleted that tell
+    """Raises SegmentsRemoved where another incarnation is found than the plan has, and objects are deleted that show
     which has records at the point."""
     names = _other_incarnations(known, wanted)
     topics = [topic for topic in seen_then.topics.values() if topic.name in names]

@@ -319,7 +319,7 @@ class RestorePlanner:
         """Raises TargetUnsuitable if targets would delete records by their own retention, and must not; returns
         warnings about that, and about topics whose retention is another one than in the source."""
         context, wanted = self._context, self._spec.topics
-        if context.drill is not None:  # its topics are gone when somebody reads a warning
+        if context.drill is not None:  # its topics are gone when a warning is read
             choices, existing = [replace(choice, target=choice.source.name) for choice in choices], {}
         created = [choice for choice in choices if choice.target not in existing]
         defaults = least_kept(self._control.configs_of_brokers(BROKER_RETENTION_KEYS)) if choices else {}

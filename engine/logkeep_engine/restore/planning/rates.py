@@ -1,6 +1,6 @@
 """The rate of earlier restores. Each keeps its result next to its plan: bytes, and the time from beginning to end.
 
-The newest that has moved enough to tell counts, one into the same cluster before one into another.
+The newest that has moved enough to be meaningful counts, one into the same cluster before one into another.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _RESULTS_READ = 50
 
 
 def measured_restore(state: RestoreState, cluster_id: str) -> MeasuredRun | None:
-    """The restore that tells most about one into the cluster, None if there is none."""
+    """The restore that says most about one into the cluster, None if there is none."""
     found = [
         result
         for result in _results(state)

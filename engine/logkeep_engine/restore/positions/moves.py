@@ -62,7 +62,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The outcome of a move. `reason` tells why the position was not set; `members`: because the group has members."""
+    """The outcome of a move. `reason` says why the position was not set; `members`: because the group has members."""
 
     move: Move
     outcome: PositionOutcome

@@ -28,7 +28,7 @@ from logkeep_engine.restore.sending.restore_task import RestoreTask
 from logkeep_engine.restore.sending.stream import stream_of
 from logkeep_engine.restore.sending.work import restore_task, with_task
 
-_NOTHING_SENT = 1 << 62  # records whose data nobody wants
+_NOTHING_SENT = 1 << 62  # records whose data is not needed
 Maps = Callable[[str, int], OffsetFinder]
 
 
@@ -130,7 +130,7 @@ def predicted_maps(context: RestoreContext, planned: Planned) -> Maps:
     def predicted(topic: str, partition: int) -> PredictedOffsets:
         task = tasks[topic, partition]
         archived = task.archived
-        if planned.fresh and archived.survey is None and archived.batching is None:  # nobody has checked the archive
+        if planned.fresh and archived.survey is None and archived.batching is None:  # the archive was not checked
             opened = open_partition(archived.storage, archived.topic, archived.segments, archived.kept)
             survey = DamageSurvey((), (), tuple(opened.transactions.aborted))
             task = replace(task, archived=replace(archived, survey=survey))

@@ -65,7 +65,7 @@ def bring_configs(
         known = control.resource_configs()
         there = {item[:3]: item.value for item in known.items or ()}
         missing = [item for item in wanted if item[:3] not in there]
-        if known.items is None:  # a value that is there, and that nobody tells, must not be replaced
+        if known.items is None:  # a value that is there but not reported must not be replaced
             return _all_refused(wanted, f"the cluster does not report what it has: {known.reason}")
         refused = control.set_resource_configs(missing, only_check=only_check)
     except BrokerRefused as error:  # records and positions are worth more

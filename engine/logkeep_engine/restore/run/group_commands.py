@@ -173,7 +173,7 @@ class RestoredGroups:
         that they did not have are deleted. Of a change that died, a group that has another position than the change was
         to set keeps it: the change may have ended before it set that.
 
-        Raises StateAltered for a change of other groups than are wanted, or of other topics than are restored: what is
+        Raises StateAltered for a change of other groups than are chosen, or of other topics than are restored: what is
         written down of a change is a claim. Raises SpecError for options that choose a part of the change only, and if
         there is nothing to take back. Raises RestoreBusy if the run, or the one that continues in its place, has not
         ended: it may set positions after this. Raises GroupsHaveMembers and PositionsDiffer.

@@ -96,7 +96,7 @@ _HAVE_IT = (ReleaseOutcome.RELEASED, ReleaseOutcome.RELEASED_BEFORE)
 def run_release(
     request: RunRequest, spec: KafkaRestoreSpec, reporter: Reporter, environ: Mapping[str, str]
 ) -> RunResult:
-    """Release the topics that the run of the request holds. Its result tells how many have their retention now, and
+    """Release the topics that the run of the request holds. Its result says how many have their retention now, and
     which have not.
 
     Never raises for what happens in a run: every error becomes a result with its exit code.
@@ -261,7 +261,7 @@ def _outcomes(
             found[name] = ReleaseOutcome.GONE
         elif HELD.items() <= own[name].items() and not before and name not in others:
             found[name] = ReleaseOutcome.RELEASED
-        else:  # somebody else may hold it; a release that was interrupted has done a part of them
+        else:  # another run may hold it; a release that was interrupted has done a part of them
             done = all(own[name].get(key) == value for key, value in wanted[name].items())
             found[name] = ReleaseOutcome.RELEASED_BEFORE if done else ReleaseOutcome.NOT_HELD
     return found

@@ -54,8 +54,8 @@ def restored_before(context: RestoreContext, planned: Planned, begun: RunResult)
     """The facts and warnings that an earlier start has noted when it had restored topics and groups; None if none has
     come so far.
 
-    Raises TargetChanged and TopicGone if the topics are not those any more, BrokerUnavailable where brokers do not tell
-    though the user may ask, and ArchiveMismatch.
+    Raises TargetChanged and TopicGone if the topics are not those any more, BrokerUnavailable where brokers do not
+    report it though the user may ask, and ArchiveMismatch.
     """
     noted = context.state.result_in(ALL_BUT_USERS)
     if noted is None:

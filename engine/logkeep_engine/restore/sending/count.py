@@ -195,7 +195,7 @@ def _target(topic: TopicPlan, partition: int, producer_id: int, start: int) -> T
 def lost(control: ControlPlane, items: Sequence[WrittenEnd], patience: float) -> list[TargetPartition]:
     """The partitions that lack something that was written, for each producer id.
 
-    Raises TargetChanged if somebody else has written to a created topic, TopicGone, and BrokerUnavailable without an
+    Raises TargetChanged if another client has written to a created topic, TopicGone, and BrokerUnavailable without an
     answer for `patience` seconds: such records are neither there nor lost.
     """
     gone = _without_mark(control, items, patience)

@@ -168,7 +168,7 @@ class Outlet:
             whole = await is_there(client, target, mark, at_least=leader.epoch)
         else:
             whole = target.start == 0 or await client.log_end(target.topic, target.partition) >= target.start
-        if target.alone and self._epoch >= 0:  # nothing is under way, and nobody else writes
+        if target.alone and self._epoch >= 0:  # nothing is under way, and no other writes
             whole = whole and await client.log_end(target.topic, target.partition) == self._log.end
         if not whole:
             raise PositionLost

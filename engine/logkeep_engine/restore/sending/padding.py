@@ -97,7 +97,7 @@ class Padding:
         window: Window,
         moved: Callable[[], None],
     ) -> None:
-        """`log` is kept by whoever sends the records, too; `moved` is called when it ends elsewhere by what was filled.
+        """`log` is also kept by the sender of the records; `moved` is called when it ends elsewhere by what was filled.
         `archived` stands for the archived partition in messages."""
         self._target = target
         self._extent = extent
@@ -181,7 +181,7 @@ class Padding:
 
     async def _check_padding(self, start: int, end: int, *, written: bool) -> int:
         """Check that in [start, end) lie transactions only: a batch that a broker took twice would stay there, and so
-        would one of somebody else. Returns the leader epoch of the last batch, -1 if there is none. Raises
+        would one of another client. Returns the leader epoch of the last batch, -1 if there is none. Raises
         TargetChanged, and PositionLost if the log was cut off, or removed, in the meantime. Unless it was `written`
         before, PositionLost comes for records of this run, too: another attempt may have got further.
         """

@@ -85,7 +85,7 @@ class RestoreTask:
     @property
     def small(self) -> bool:
         """Whether batches go together with those of other partitions, since the archived ones are small on average. It
-        follows from the plan, as `produce_many` wants it."""
+        follows from the plan, as `produce_many` expects it."""
         if self.topic.divided or self.archived.batching is not None:
             return False
         return self.archived.bytes <= _SMALL_BATCH * sum(segment.batches for segment in self.archived.segments)

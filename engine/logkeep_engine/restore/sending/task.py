@@ -43,7 +43,7 @@ def restore_partitions(tasks: tuple[RestoreTask, ...], context: TaskContext) -> 
     """Restore some partitions of one cluster and write their offset maps. Safe to repeat, and to run twice at once.
 
     Partitions that an earlier attempt has finished are not looked at again. Raises ArchiveDamaged if an object is not
-    what the catalog (or the survey) says, TargetChanged or TopicExists if somebody else writes to a created topic,
+    what the catalog (or the survey) says, TargetChanged or TopicExists if another client writes to a created topic,
     RestoreBusy if another run has taken over this one, and what the clients raise: the first error of any partition.
     """
     storage = NeighbouringReads(tasks[0].archived.storage)  # they are of one archive

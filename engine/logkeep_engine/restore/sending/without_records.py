@@ -1,6 +1,6 @@
 """A restore to a point in which no record lies is refused, as every restore that would bring none.
 
-The catalog alone cannot tell: which transactions lie within a point, and which records of a batch, only the records
+The catalog alone cannot show it: which transactions lie within a point, and which records of a batch, only the records
 say. So before a topic is created they are looked for, as far as that costs little. What was not found out then is found
 out when all is restored.
 """
@@ -39,7 +39,7 @@ def refuse_outside(context: RestoreContext, planned: Planned) -> None:
     for task in sorted(tasks, key=lambda task: task.archived.bytes):
         left -= task.archived.bytes
         if left < 0:
-            return  # the end of the restore tells
+            return  # the end of the restore shows it
         with closing(stream_of(task, 0)) as stream:
             if any(item.count for item in stream):
                 return
@@ -47,7 +47,7 @@ def refuse_outside(context: RestoreContext, planned: Planned) -> None:
 
 
 def _holds_some(archived: ArchivedPartition) -> bool:
-    """Whether the catalog alone tells that a record lies within the point."""
+    """Whether the catalog alone shows that a record lies within the point."""
     return any(
         segment.base_offset not in archived.damaged and _lies_within(archived.clip, segment)
         for segment in archived.segments
@@ -84,7 +84,7 @@ def refuse_without_records(context: RestoreContext, planned: Planned, summaries:
 
 def told_outside(plan: RestorePlan, summaries: Summaries) -> Iterator[str]:
     """The warning about topics of which no record lay within the point, though the archive holds segments that might
-    have had some. `emptiness` tells of the others."""
+    have had some. `emptiness` describes the others."""
     if plan.point is None:
         return
     records: dict[str, int] = {}

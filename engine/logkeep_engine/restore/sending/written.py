@@ -246,7 +246,7 @@ async def look(
     before.
 
     Waits for a leader, and until followers have what the leader has. Raises TargetChanged if records of the run are
-    missing before later ones, or the log ends before the run's start, TopicExists if somebody else has written to a
+    missing before later ones, or the log ends before the run's start, TopicExists if another client has written to a
     created topic, and what the client raises.
     """
     target = wanted.target

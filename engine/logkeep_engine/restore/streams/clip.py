@@ -70,7 +70,7 @@ class Clip:
 
 
 def clipped(archived: ArchiveState, clip_of: Callable[[Partition], Clip | None]) -> ArchiveState:
-    """The archive without the segments of which nothing is wanted. A partition with transactions keeps all: how one
+    """The archive without the segments of which nothing is needed. A partition with transactions keeps all: how one
     ended may stand in a later segment."""
     view = archived.shared()
     view.segments = archived.segments.copy()

@@ -26,7 +26,7 @@ _READERS = 16
 @dataclass(slots=True)
 class Straddling:
     """The transactions across the point: those to leave out, and those that are restored although some of their batches
-    are older than what is wanted."""
+    are older than what is needed."""
 
     left_out: list[Span] = field(default_factory=list)
     whole: list[Span] = field(default_factory=list)

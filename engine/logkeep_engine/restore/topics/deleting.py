@@ -1,6 +1,6 @@
 """The door to deleting topics: the brokers are asked for the name of each topic id before it is deleted.
 
-Ids come from objects in place of the state, and whoever may write there could have put the id of any topic into
+Ids come from objects in place of the state, and a user who may write there could have put the id of any topic into
 one. Names are what a spec chooses and confirms. So only a topic that the brokers know by both is deleted, and an id
 that is another topic's is refused by name. An id never comes back, so what was true when the brokers were asked is true
 when they delete.

@@ -40,8 +40,8 @@ def held_topics(context: RestoreContext, plan: RestorePlan) -> HeldTopics | None
 
 
 def still_held(context: RestoreContext, plan: RestorePlan) -> tuple[HeldTopics | None, list[str]]:
-    """The topics that the restore holds at its end, and a warning about those to which somebody has given another
-    retention since it began."""
+    """The topics that the restore holds at its end, and a warning about those that were given another retention
+    since it began."""
     if held_topics(context, plan) is None:
         return None, []
     there, others = applied_topic_configs(context.control, {topic.target: dict(HELD) for topic in plan.topics})

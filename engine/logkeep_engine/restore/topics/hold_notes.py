@@ -65,7 +65,7 @@ def note_held(context: RestoreContext, topics: list[TopicPlan], *, fresh: bool) 
     try:
         storage.create(path, data)
     except ObjectExists:
-        noted(context.state, topics)  # whoever releases them must find it
+        noted(context.state, topics)  # their release must find it
 
 
 def noted(state: RestoreState, topics: list[TopicPlan]) -> dict[str, Retention]:

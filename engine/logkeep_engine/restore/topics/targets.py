@@ -220,7 +220,7 @@ def check_created(control: ControlPlane, topics: Sequence[NewTopicPlan]) -> None
     first = replace(topics[0], partitions=1)
     problem = control.refusal(first) if first.configs else None
     if not isinstance(problem, Refused):
-        return  # what else there may be is told when it is created
+        return  # any other problem is reported when it is created
     for key, value in first.configs.items():
         alone = control.refusal(replace(first, configs={key: value}))
         if isinstance(alone, Refused):

@@ -168,7 +168,7 @@ class _Partition:
         self.read = len(self.missing)
 
     def cut(self) -> tuple[SegmentDigests, ...]:
-        """The digests of segments of which an executor must find what is wanted. What is known without it is noted."""
+        """The digests of segments of which an executor must find what is needed. What is known without it is noted."""
         known = [self.digests.known[entry.base_offset] for entry in self._entries]
         if self._wanted.asks_segments:
             return tuple(known)

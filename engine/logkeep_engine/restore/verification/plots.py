@@ -12,7 +12,7 @@ _FAR = 10
 _FEW = 200
 
 Counts = dict[int, tuple[int, int]]
-"""Records and bytes by the number of their bucket. -1 is no time."""
+"""Records and bytes by the number of their bucket. -1: no time."""
 
 
 def plots_of(before: RecordTimes, after: RecordTimes) -> list[str]:

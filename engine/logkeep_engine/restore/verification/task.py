@@ -288,7 +288,7 @@ class _Verification:
 
     async def _listed(self, start: int, stop: int, claimed: int) -> tuple[ListedRecords, int]:
         """The archived records from source offset `start` on, and how many of them lie below `stop`: as many as are
-        `claimed`, if the digests are right. AHEAD more follow if there are so many."""
+        `claimed`, if the digests are right. AHEAD more follow if there are this many."""
         most = claimed + AHEAD
         while True:
             archived = await self._archived(self._wanted.listed, start, MAX_OFFSET, most)

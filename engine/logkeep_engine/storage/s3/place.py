@@ -44,7 +44,7 @@ class S3Place:
 
     @property
     def where(self) -> str:
-        """The endpoint without user info, for messages; also of one that is no URL."""
+        """The endpoint without user info, for messages; also of one that is not a URL."""
         if self.endpoint is None:
             return "AWS"
         scheme, separator, rest = self.endpoint.rpartition("://")

@@ -38,7 +38,7 @@ def unfinished_uploads(place: S3Place, requests: Requests, prefix: str) -> Itera
                 if is_object_path(path):
                     yield UnseenObject(path, item["UploadId"])
     except NotUnderstood:
-        return  # nobody can see them here, and no run can continue with one
+        return  # they cannot be seen here, and no run can continue with one
     except ListUnreliable:
         raise
     except StorageRefused as error:

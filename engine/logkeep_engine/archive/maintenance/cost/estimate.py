@@ -235,7 +235,7 @@ class _Estimate:
         return sum(run.bytes for run in self._growth.runs) * (stored / logs if logs else 1.0)
 
     def _topic_growth(self, sums: _Sums) -> int | None:
-        """A topic's share of the growth; None if the segments that would tell it are gone."""
+        """A topic's share of the growth; None if the segments that would show it are gone."""
         if self._growth is None:
             return None
         if not self._fresh:

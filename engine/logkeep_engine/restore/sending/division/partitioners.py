@@ -31,7 +31,7 @@ _RECORDS = 5_000  # of a partition: if this many have no key, few records have o
 _WIDER = 10  # times as many offsets are looked at, where some hold no record
 _LEAST_KEYS = 5  # fewer may lie by chance where a partitioner puts them, or by hand
 _DIGEST_BYTES = 8
-_MOST_STRAYS = 10  # percent of the keys: somebody has written a few by hand
+_MOST_STRAYS = 10  # percent of the keys: a few may have been written by hand
 _SHOWN = 3
 
 _USERS = {
