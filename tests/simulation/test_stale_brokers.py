@@ -327,7 +327,7 @@ def test_run_that_has_succeeded_before_says_that_it_looks_for_nothing_new(
     cluster.do(lambda: cluster.create("more", 1))
     result = backup(cluster, tmp_path, "nightly")
     (warning,) = result.warnings
-    assert "run nightly had succeeded before" in warning
+    assert "run nightly had already succeeded" in warning
     assert "another run id" in warning
     assert backup(cluster, tmp_path, "next").warnings == ()
 

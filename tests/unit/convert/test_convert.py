@@ -608,7 +608,7 @@ class TestRefusals:
         target.put("something/else", b"x")
         done = convert(source, target, "Records")
         assert done.result.exit_code == 2
-        assert "is not empty: something/else lies there" in done.result.message
+        assert "is not empty: it holds something/else" in done.result.message
         assert [info.path for info in target.list()] == ["something/else"]
 
     def test_an_archive_of_a_backup(self, source: LocalStorage, tmp_path: Path) -> None:

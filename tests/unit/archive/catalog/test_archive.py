@@ -162,7 +162,7 @@ def test_a_dead_run_is_taken_over_after_watching_it(storage: Storage) -> None:
 
 def test_a_live_run_keeps_its_archive(storage: Storage) -> None:
     with begin(storage, "alive") as writer:
-        with pytest.raises(ArchiveBusy, match=r"is being written by run alive, begun 20\d\d-.*Z\."):
+        with pytest.raises(ArchiveBusy, match=r"is being written by run alive, started at 20\d\d-.*Z\."):
             begin(storage, "next", wait=PATIENT)
         writer.end(RunOutcome.SUCCEEDED)
     with begin(storage, "next") as other:
