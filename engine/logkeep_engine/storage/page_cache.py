@@ -76,7 +76,7 @@ class WrittenFile:
             if not self._direct(True):
                 self._may_be_direct = False
                 return data
-            self._aligned = _idle.pop() if _idle else mmap.mmap(-1, STEP_BYTES)
+            self._aligned = _idle.pop() if _idle else _new_buffer()
         taken = data[: STEP_BYTES - self._waiting]
         self._aligned[self._waiting : self._waiting + len(taken)] = taken
         self._waiting += len(taken)
@@ -141,6 +141,12 @@ class WrittenFile:
     def _forget(self, start: int, end: int) -> None:
         with contextlib.suppress(OSError):  # it is advice, and some file systems take none
             os.posix_fadvise(self._file.fileno(), start, end - start, os.POSIX_FADV_DONTNEED)
+
+
+def _new_buffer() -> mmap.mmap:
+    """Make a buffer of this process alone. By default Python shares such memory with the processes that are forked
+    later: several workers would collect their files in the same buffer."""
+    return mmap.mmap(-1, STEP_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 _idle: list[mmap.mmap] = []
