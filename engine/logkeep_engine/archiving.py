@@ -84,7 +84,7 @@ class ArchivingRun(DriverRun):
         """
 
     def result(self) -> RunResult:
-        """The facts so far; outcome and exit code are those of a failed run."""
+        """Return the facts so far; outcome and exit code are those of a failed run."""
         result = super().result()
         if self._archive is not None:
             info = self._archive.info
@@ -192,5 +192,5 @@ class Committer:
         self._due = now + max(COMMIT_SECONDS, COMMIT_SHARE * (now - started))
 
     def _receipts(self) -> list[Receipt]:
-        """The receipts that wait to be committed."""
+        """Return the receipts that wait to be committed."""
         return self._waiting

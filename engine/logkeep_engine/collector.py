@@ -18,8 +18,8 @@ _was_enabled = False
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """The collector rests inside this context, in all threads. Contexts may be nested, and several threads may use them
-    at once."""
+    """Give the collector rests inside this context, in all threads. Contexts may be nested, and several threads may use
+    them at once."""
     global _inside, _was_enabled  # noqa: PLW0603 (the collector itself is one for the process)
     with _lock:
         if _inside == 0:

@@ -34,7 +34,7 @@ _MAKERS: Mapping[DigestAlgorithm, Callable[[], _Hash]] = {
 
 
 def name_of(algorithm: DigestAlgorithm) -> str:
-    """The name of the algorithm, as people write it."""
+    """Return the name of the algorithm, as people write it."""
     return _NAMES[algorithm]
 
 
@@ -46,7 +46,7 @@ class Digest(NamedTuple):
 
     @classmethod
     def of(cls, data: Buffer, algorithm: DigestAlgorithm = DEFAULT_DIGEST) -> Self:
-        """The digest of these bytes."""
+        """Return the digest of these bytes."""
         found = _MAKERS[algorithm]()
         found.update(data)
         return cls(algorithm, found.hexdigest())
@@ -80,5 +80,5 @@ class Hasher:
         self.update = self._hash.update
 
     def digest(self) -> Digest:
-        """The digest of the bytes so far."""
+        """Return the digest of the bytes so far."""
         return Digest(self._algorithm, self._hash.hexdigest())

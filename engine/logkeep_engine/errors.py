@@ -36,8 +36,8 @@ class LogkeepError(Exception):
 
 
 def by_place(pod: str, command: str) -> str:
-    """The text for the reader of an error: `pod` of a run that the operator has started, `command` of any other, which
-    has no Secrets of Kubernetes."""
+    """Return the text for the reader of an error: `pod` of a run that the operator has started, `command` of any other,
+    which has no Secrets of Kubernetes."""
     return pod if ENV_POD_NAMESPACE in os.environ else command
 
 
@@ -183,8 +183,8 @@ class PositionsDiffer(Refused):
 
     @classmethod
     def of(cls, where: tuple[str, str, int], reason: str, more: int, document: str) -> PositionsDiffer:
-        """The error for the position of a group in a topic and partition, of which `reason` says what was expected and
-        what was found; `more` positions differ besides."""
+        """Return the error for the position of a group in a topic and partition, of which `reason` says what was
+        expected and what was found; `more` positions differ besides."""
         group, topic, partition = where
         others = f" ({more} more positions differ)" if more else ""
         return cls(
@@ -297,7 +297,7 @@ class BatchTooLarge(Refused):
         super().__init__(message, hint=hint or _TOO_LARGE_HINT)
 
     def within(self, where: str) -> BatchTooLarge:
-        """The same error with the place in front, which the code that raised it did not know."""
+        """Return the same error with the place in front, which the code that raised it did not know."""
         return BatchTooLarge(f"{where}: {self.message}", hint=self.hint)
 
 
@@ -479,7 +479,7 @@ class ErasureFailed(LogkeepError):
     code = "ErasureFailed"
 
     def that_ends_with(self, exit_code: int) -> ErasureFailed:
-        """The same error with the exit code of the erasure."""
+        """Return the same error with the exit code of the erasure."""
         self.exit_code = ExitCode(exit_code)
         return self
 

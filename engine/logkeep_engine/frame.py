@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 def with_clear_text_warnings(result: RunResult, spec: KafkaBackupSpec | KafkaRestoreSpec) -> RunResult:
-    """The result of a run, with warnings for secrets that its spec sends across the network in the clear."""
+    """Return the result of a run, with warnings for secrets that its spec sends across the network in the clear."""
     found = clear_text_warnings(spec)
     return replace(result, warnings=told_warnings((*found, *result.warnings))) if found else result
 
@@ -68,7 +68,7 @@ class DriverRun(ABC):
         """Do the work of the run."""
 
     def result(self) -> RunResult:
-        """The facts so far; outcome and exit code are those of a failed run."""
+        """Return the facts so far; outcome and exit code are those of a failed run."""
         return RunResult(
             run_id=self._run_id,
             kind=self._kind,

@@ -127,8 +127,8 @@ class Throttle:
         yield
 
     def fetch_bytes(self, most: int, streams: int) -> int:
-        """The number of bytes, up to `most`, that each of a task's `streams` should ask for at once, so that a slow
-        rate stays smooth."""
+        """Return the number of bytes, up to `most`, that each of a task's `streams` should ask for at once, so that a
+        slow rate stays smooth."""
         return most
 
 

@@ -56,12 +56,12 @@ class Html(str):
 
 
 def escaped(text: object) -> Html:
-    """The text as a part of a page. It is not markup there, and each of its characters is visible."""
+    """Return the text as a part of a page. It is not markup there, and each of its characters is visible."""
     return Html(escape(visible(str(text))))
 
 
 def document(title: str, parts: Iterable[str]) -> str:
-    """A page of these parts. `title` is text, the parts are HTML."""
+    """Return a page of these parts. `title` is text, the parts are HTML."""
     head = (
         "<!DOCTYPE html>",
         '<html lang="en"><head><meta charset="utf-8">',
@@ -73,7 +73,7 @@ def document(title: str, parts: Iterable[str]) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table. Cells and heads are escaped unless they are Html. A head that begins with # is of a column of
+    """Return a table. Cells and heads are escaped unless they are Html. A head that begins with # is of a column of
     numbers."""
     numbers = [head.startswith("#") for head in heads]
 
@@ -93,7 +93,7 @@ def _cell(value: str) -> Html:
 
 
 def plot(parts: Iterable[str], begin: int, end: int) -> str:
-    """A plot of these parts above an axis of the times from `begin` to `end` (ms since the epoch)."""
+    """Return a plot of these parts above an axis of the times from `begin` to `end` (ms since the epoch)."""
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT + _BELOW}" width="{WIDTH}" role="img">{"".join(parts)}'
         f'<line class="axis" x1="{LEFT}" y1="{HEIGHT}" x2="{RIGHT}" y2="{HEIGHT}"/>'
@@ -102,7 +102,7 @@ def plot(parts: Iterable[str], begin: int, end: int) -> str:
 
 
 def rectangle(name: str, x: float, y: float, width: float, height: float, label: str) -> str:
-    """A rectangle of a class of the style; `label` is shown when the pointer is over it."""
+    """Return a rectangle of a class of the style; `label` is shown when the pointer is over it."""
     return (
         f'<rect class="{name}" x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}">'
         f"<title>{escaped(label)}</title></rect>"
@@ -135,7 +135,7 @@ def _ticks(begin: int, end: int) -> Iterator[str]:
 
 
 def moment(ms: float) -> str:
-    """A time of a record, or of the run, in words."""
+    """Return a time of a record, or of the run, in words."""
     return _formatted("%Y-%m-%d %H:%M:%S", ms)
 
 

@@ -265,7 +265,7 @@ class Reporter:
             self._state.totals.partitions_done += 1
 
     def snapshot(self) -> Progress:
-        """The progress as it is now."""
+        """Return the progress as it is now."""
         with self._lock:
             state, totals = self._state, self._state.totals
             partitions: Iterable[_PartitionState] = state.partitions.values()
@@ -308,7 +308,7 @@ class Reporter:
             )
 
     def _rate(self, now: float) -> tuple[int | None, int | None]:
-        """The bytes a second of the last half minute, and the seconds that are left at that rate of offsets."""
+        """Return the bytes a second of the last half minute, and the seconds that are left at that rate of offsets."""
         state, totals = self._state, self._state.totals
         if state.phase not in TASK_PHASES or not state.samples:
             return None, None
@@ -326,7 +326,7 @@ class Reporter:
         return rate, int(left * seconds / offsets) if offsets else None
 
     def _moving(self, now: float) -> tuple[TopicProgress, ...]:
-        """The unfinished topics of which a task has reported something lately, by name."""
+        """Return the unfinished topics of which a task has reported something lately, by name."""
         recent = (
             topic
             for topic in self._state.topics.values()
@@ -451,7 +451,7 @@ def failed(result: RunResult, error: BaseException) -> RunResult:
 
 
 def _short(error: Exception) -> str:
-    """The error in one line: the Kubernetes client puts whole answers with headers into its texts."""
+    """Return the error in one line: the Kubernetes client puts whole answers with headers into its texts."""
     status, reason = getattr(error, "status", None), getattr(error, "reason", None)
     if status is not None:
         return f"{type(error).__name__}: {status} {reason}"

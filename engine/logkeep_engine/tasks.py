@@ -55,7 +55,7 @@ Expect = Callable[[Demand], int]
 def in_groups(
     items: Iterable[W], size_of: Callable[[W], int], size: int, count: int | None = None
 ) -> Iterator[list[W]]:
-    """The items in groups, in order: of at most `size` together and at most `count`, but at least one."""
+    """Yield the items in groups, in order: of at most `size` together and at most `count`, but at least one."""
     group: list[W] = []
     taken = 0
     for item in items:

@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def _operator(settings: Settings) -> handlers.Operator:
-    """The operator with its connections. The Lease has one of its own, which no other call can hold up."""
+    """Return the operator with its connections. The Lease has one of its own, which no other call can hold up."""
     times = settings.lease
     if times is None:
         return handlers.Operator(settings, KubernetesCluster(connect()))

@@ -51,7 +51,7 @@ def read(answer: urllib3.BaseHTTPResponse, deadline: float, most: int) -> bytes 
 
 
 def parsed(method: str, path: str, data: bytes) -> dict[str, Any]:
-    """The object in an answer, or in a line of a watch. Raises ApiUnavailable for anything else."""
+    """Return the object in an answer, or in a line of a watch. Raises ApiUnavailable for anything else."""
     try:
         body = loads_cut(data)
     except ValueError as error:
@@ -62,18 +62,18 @@ def parsed(method: str, path: str, data: bytes) -> dict[str, Any]:
 
 
 def page_size(kind: str) -> str:
-    """How many objects of a kind are listed in one answer."""
+    """Return how many objects of a kind are listed in one answer."""
     return str(_SMALL_PAGE if kind == "ConfigMap" else _PAGE)
 
 
 def page_bytes(limit: int) -> int:
-    """How many bytes a page of this many objects may have. A single object may have as many as one can have: one that
-    could not be read would hide all others of its kind."""
+    """Return how many bytes a page of this many objects may have. A single object may have as many as one can have: one
+    that could not be read would hide all others of its kind."""
     return MAX_PAGE_BYTES if limit > 1 else MAX_OBJECT_BYTES
 
 
 def checked_page(kind: str, namespace: str | None, path: str, page: dict[str, Any]) -> dict[str, Any]:
-    """The page, if it is a list of what was asked for. Raises AnswerWrong."""
+    """Return the page, if it is a list of what was asked for. Raises AnswerWrong."""
     try:
         check_list(page, kind)
         for item in page.get("items") or ():
@@ -107,12 +107,12 @@ def _differences(path: str, sent: Any, stored: Any) -> Iterator[str]:
 
 
 def too_long(method: str, path: str, most: int) -> AnswerTooLong:
-    """The error of an answer with more than `most` bytes."""
+    """Return the error of an answer with more than `most` bytes."""
     return AnswerTooLong(f"{method} {path}: the answer has more than {most >> 20} MiB, so it was not read.")
 
 
 def api_error(method: str, path: str, status: int, data: bytes) -> ApiError:
-    """The error that an answer with an error status means."""
+    """Return the error that an answer with an error status means."""
     try:
         answer = loads(data)
         reason = str(answer.get("reason") or "")

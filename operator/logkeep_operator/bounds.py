@@ -56,14 +56,14 @@ def weight_of(body: Any) -> int:
 
 
 def written_back(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts of a resource that a write of its status needs."""
+    """Return the parts of a resource that a write of its status needs."""
     metadata = body["metadata"]
     kept = {key: metadata[key] for key in _WRITTEN_BACK if key in metadata}
     return {"metadata": kept}
 
 
 def own_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts of an object's metadata that decisions need. Of `managedFields` these are the times."""
+    """Return the parts of an object's metadata that decisions need. Of `managedFields` these are the times."""
     kept = {key: metadata[key] for key in _METADATA if key in metadata}
     annotations = own_annotations(metadata.get("annotations") or {})
     times = [{"time": entry["time"]} for entry in metadata.get("managedFields") or () if "time" in entry]
@@ -71,13 +71,13 @@ def own_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def own_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
-    """The annotations of Logkeep, with a hash in place of the rest of a long value. Values are compared, and get
+    """Return the annotations of Logkeep, with a hash in place of the rest of a long value. Values are compared, and get
     into a status and into annotations of children."""
     return {name: _short(value) for name, value in annotations.items() if name.startswith(_OWN_ANNOTATIONS)}
 
 
 def own_child(kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts of a Job, Pod or ConfigMap that decisions need."""
+    """Return the parts of a Job, Pod or ConfigMap that decisions need."""
     kept: dict[str, Any] = {"metadata": own_metadata(body["metadata"])}
     if kind == "ConfigMap":
         data = body.get("data") or {}

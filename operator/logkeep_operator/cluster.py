@@ -74,7 +74,7 @@ class Right:
 
 
 def connect() -> client.ApiClient:
-    """A client with the pod's ServiceAccount, or outside a cluster with the current kubeconfig."""
+    """Return a client with the pod's ServiceAccount, or outside a cluster with the current kubeconfig."""
     configuration = client.Configuration()
     try:
         config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
@@ -101,8 +101,8 @@ class KubernetesCluster:
         self._clock: tuple[datetime, float] | None = None
 
     def now(self) -> datetime:
-        """The time of the API server, which is the clock of all times that it stamps. It is counted on from the last
-        answer. Before the first answer it is the time of this machine."""
+        """Return the time of the API server, which is the clock of all times that it stamps. It is counted on from the
+        last answer. Before the first answer it is the time of this machine."""
         clock = self._clock
         if clock is None:
             return datetime.now(UTC)
@@ -111,18 +111,18 @@ class KubernetesCluster:
     # ---- resources
 
     def resource(self, key: Key) -> Resource | None:
-        """The KafkaBackup or KafkaRestore, None if there is none."""
+        """Return the KafkaBackup or KafkaRestore, None if there is none."""
         body = self._get(key.kind, key.namespace, key.name)
         return Resource.from_object(key.kind, body) if body is not None else None
 
     def resources(self, namespaces: Collection[str]) -> Iterator[Resource]:
-        """All resources of both kinds, of the whole cluster if no namespace is given, read page by page."""
+        """Yield all resources of both kinds, of the whole cluster if no namespace is given, read page by page."""
         for kind in KINDS:
             for namespace in namespaces or (None,):
                 yield from (Resource.from_object(kind, body) for body in self._pages(kind, namespace))
 
     def serves_kinds(self) -> bool:
-        """Whether the CRDs are installed."""
+        """Return whether the CRDs are installed."""
         try:
             listed = self._call("GET", f"/apis/{GROUP}/{VERSION}")
         except NotFound:
@@ -131,7 +131,7 @@ class KubernetesCluster:
         return all(plural in names and f"{plural}/status" in names for plural in PLURALS.values())
 
     def served_fields(self) -> dict[str, Fields]:
-        """The fields that the CRDs have, by kind, as the API server publishes them."""
+        """Return the fields that the CRDs have, by kind, as the API server publishes them."""
         path = f"/openapi/v3/apis/{GROUP}/{VERSION}"
         try:
             return served_fields(self._call("GET", path))
@@ -150,7 +150,7 @@ class KubernetesCluster:
     # ---- KafkaBackupRuns
 
     def asked_runs(self, namespace: str | None) -> Iterator[RequestedRun]:
-        """The KafkaBackupRuns of a namespace, or of the whole cluster, read page by page."""
+        """Return the KafkaBackupRuns of a namespace, or of the whole cluster, read page by page."""
         return (RequestedRun.from_object(body) for body in self._pages(ASKED_KIND, namespace))
 
     def answer_asked_run(self, asked: RequestedRun, status: RequestedStatus) -> None:
@@ -173,8 +173,8 @@ class KubernetesCluster:
     # ---- children
 
     def children(self, kind: str, key: Key) -> list[dict[str, Any]]:
-        """The needed parts of Jobs, Pods or ConfigMaps that belong to a resource of this name, also to one that was
-        deleted since: the uid is not compared."""
+        """Return the needed parts of Jobs, Pods or ConfigMaps that belong to a resource of this name, also to one that
+        was deleted since: the uid is not compared."""
         selector = ",".join(f"{name}={value}" for name, value in resource_labels(key).items())
         found, bound = [], MemoryBound(MAX_CHILDREN_BYTES)
         for body in self._pages(kind, key.namespace, {"labelSelector": selector}):
@@ -188,12 +188,12 @@ class KubernetesCluster:
         return found
 
     def all_children(self, kind: str, namespace: str | None) -> Iterator[dict[str, Any]]:
-        """The needed parts of Jobs, Pods or ConfigMaps of all resources of a namespace, or of the whole cluster. They
-        are read page by page: memory is needed for what the caller keeps."""
+        """Return the needed parts of Jobs, Pods or ConfigMaps of all resources of a namespace, or of the whole cluster.
+        They are read page by page: memory is needed for what the caller keeps."""
         return (own_child(kind, body) for body in self._pages(kind, namespace, CHILDREN_QUERY))
 
     def newest_warning(self, namespace: str, kind: str, name: str) -> str | None:
-        """The message of the newest event that says that something about an object has failed (FailedCreate,
+        """Return the message of the newest event that says that something about an object has failed (FailedCreate,
         FailedMount and the like)."""
         selector = f"involvedObject.kind={kind},involvedObject.name={name},type=Warning"
         try:
@@ -218,7 +218,7 @@ class KubernetesCluster:
         return True
 
     def find(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
-        """The object, None if there is none."""
+        """Return the object, None if there is none."""
         return self._get(kind, namespace, name)
 
     def apply(self, body: Mapping[str, Any]) -> None:
@@ -297,7 +297,7 @@ class KubernetesCluster:
     # ---- the Lease of the replicas
 
     def lease(self, namespace: str, name: str) -> dict[str, Any] | None:
-        """The Lease, None if there is none."""
+        """Return the Lease, None if there is none."""
         return self._get("Lease", namespace, name)
 
     def write_lease(self, namespace: str, name: str, spec: Mapping[str, Any], version: str | None) -> dict[str, Any]:
@@ -312,7 +312,7 @@ class KubernetesCluster:
     # ---- permissions
 
     def may(self, right: Right, namespace: str | None) -> bool:
-        """Whether the API allows this client to do it."""
+        """Return whether the API allows this client to do it."""
         attributes = asdict(right)
         if namespace is not None:
             attributes["namespace"] = namespace
@@ -344,7 +344,7 @@ class KubernetesCluster:
     def _pages(
         self, kind: str, namespace: str | None, query: Mapping[str, str] | None = None
     ) -> Iterator[dict[str, Any]]:
-        """All objects of a kind. A page that is too long is asked for again with half as many."""
+        """Yield all objects of a kind. A page that is too long is asked for again with half as many."""
         limit = int(page_size(kind))
         following: str | None = None
         while True:
@@ -447,7 +447,7 @@ class KubernetesCluster:
     def address(
         self, method: str, path: str, query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
     ) -> tuple[str, dict[str, str]]:
-        """The URL and the headers of a request, with the current token."""
+        """Return the URL and the headers of a request, with the current token."""
         request = self._api.param_serialize(
             method,
             path,
@@ -458,7 +458,7 @@ class KubernetesCluster:
         return request[1], request[2]
 
     def trust(self) -> ssl.SSLContext:
-        """The certificates that the client trusts and shows, for connections that the client did not open."""
+        """Return the certificates that the client trusts and shows, for connections that the client did not open."""
         configuration = self._api.configuration
         context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
         if configuration.cert_file:
@@ -470,7 +470,7 @@ class KubernetesCluster:
 
 
 def collection_path(kind: str, namespace: str | None) -> str:
-    """Where the objects of a kind are listed."""
+    """Return where the objects of a kind are listed."""
     return _path(kind, namespace)
 
 

@@ -156,7 +156,7 @@ class Controller:
         return OUTDATED_LOOK_SECONDS
 
     def _decide(self, observed: Observed, now: datetime) -> Plan:
-        """The plan for a resource. One that begins a driver has taken a place before."""
+        """Return the plan for a resource. One that begins a driver has taken a place before."""
         key = observed.resource.key
         self.places.found(key, running=holds_place(observed, now))
         plan = reconcile(observed, now, self._engine)
@@ -166,7 +166,7 @@ class Controller:
         return plan
 
     def _foresee(self, observed: Observed, now: datetime, mark: int) -> Plan:
-        """The plan for a resource in a snapshot: it takes no place."""
+        """Return the plan for a resource in a snapshot: it takes no place."""
         key = observed.resource.key
         self.places.found(key, running=holds_place(observed, now), mark=mark)
         plan = reconcile(observed, now, self._engine)
@@ -176,8 +176,8 @@ class Controller:
         return reconcile(observed, now, self._engine, self.places.wait(key, plan.waits_since, mark))
 
     def unsettled(self, namespace: str | None) -> list[tuple[Key, float]]:
-        """The resources that need a look, now or later, each with the seconds until then. Namespace None stands for the
-        whole cluster."""
+        """Return the resources that need a look, now or later, each with the seconds until then. Namespace None stands
+        for the whole cluster."""
         self.crds.problem()  # looked at, logged and counted also where there is no resource
         mark = self.places.mark()
         asked = self.asked.all(namespace, self._cluster.now())
@@ -219,7 +219,7 @@ class Controller:
     def _lacks_backup(
         self, snapshot: ResourceSnapshot, key: Key, asked: tuple[RequestedRun, ...], now: datetime
     ) -> bool:
-        """Whether those who ask for a run of a backup that does not exist are to be told so."""
+        """Return whether those who ask for a run of a backup that does not exist are to be told so."""
         return key not in snapshot.resources and bool(answers_without_backup(asked, key, now))
 
     def _may_need_something(self, resource: Resource) -> bool:
@@ -229,7 +229,7 @@ class Controller:
             return True
 
     def observe(self, resource: Resource, now: datetime, source: ResourceReader | None = None) -> Observed:
-        """The resource and what belongs to it. Children of an earlier resource of the same name are left out."""
+        """Return the resource and what belongs to it. Children of an earlier resource of the same name are left out."""
         key = resource.key
         source = source if source is not None else self._cluster
         jobs = {job.run_id: job for job in map(job_state, own_jobs(source.children("Job", key), resource))}
@@ -386,16 +386,16 @@ class Controller:
 
 
 def _has_deleted_others(plan: Plan, refused: Action) -> bool:
-    """Whether the plan has deleted ConfigMaps before the first object that it makes, which the API has refused. The
-    next look has none left to delete. Of a later object it may have those that this plan has made."""
+    """Return whether the plan has deleted ConfigMaps before the first object that it makes, which the API has refused.
+    The next look has none left to delete. Of a later object it may have those that this plan has made."""
     before = plan.actions[: plan.actions.index(refused)]
     is_first = isinstance(refused, Create) and not any(isinstance(action, Create) for action in before)
     return is_first and any(isinstance(action, DeleteConfigMap) for action in before)
 
 
 def _backup_of(resource: Resource) -> str | None:
-    """The name of the KafkaBackup that a KafkaRestore names. The API is asked for no other name: `reconcile` says what
-    is wrong with one that is invalid."""
+    """Return the name of the KafkaBackup that a KafkaRestore names. The API is asked for no other name: `reconcile`
+    says what is wrong with one that is invalid."""
     reference = (resource.spec.get("source") or {}).get("backupRef") if resource.key.is_restore else None
     name = reference.get("name") if isinstance(reference, dict) else None
     return name if is_name(name) else None

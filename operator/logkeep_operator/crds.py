@@ -60,7 +60,7 @@ class Crds:
             self._asked = None
 
     def would_lose(self, kind: str, body: Mapping[str, Any]) -> bool:
-        """Whether a write of the object would delete fields that are stored and that its CRD does not show."""
+        """Return whether a write of the object would delete fields that are stored and that its CRD does not show."""
         return keeps_more(body["metadata"], self._served.get(kind, {}))
 
     def _note(self, problem: str) -> None:

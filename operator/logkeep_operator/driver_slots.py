@@ -29,16 +29,16 @@ class DriverSlots:
         self._lock = threading.Lock()
 
     def turns(self) -> RunQueue:
-        """The runs and those that wait, as they are known now."""
+        """Return the runs and those that wait, as they are known now."""
         with self._lock:
             return self._turns()
 
     def due(self) -> list[Key]:
-        """The resources whose turn it is."""
+        """Return the resources whose turn it is."""
         return due(self.turns()) if self._waiting else []
 
     def mark(self) -> int:
-        """The number of looks so far. A snapshot that begins now knows nothing of later ones."""
+        """Return the number of looks so far. A snapshot that begins now knows nothing of later ones."""
         return self._looks
 
     def found(self, key: Key, *, running: bool, mark: int | None = None) -> None:

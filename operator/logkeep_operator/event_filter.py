@@ -43,7 +43,7 @@ class EventFilter:
         self._last.pop(key, None)
 
     def news(self, resource: Resource) -> News:
-        """The news that an event with this resource brings."""
+        """Return the news that an event with this resource brings."""
         last = self._last.get(resource.key)
         if last is None or last.asked != _asked(resource):
             return News.RESOURCE

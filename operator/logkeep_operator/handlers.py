@@ -242,8 +242,8 @@ def _missing(cluster: KubernetesCluster) -> str:
 
 
 def owner_key(child: str, body: Mapping[str, Any]) -> Key | None:
-    """The resource that a child of some kind says it belongs to. All that it says is a claim: the resource is looked
-    at, and that look compares the uids of owners. The owner of a pod is a Job or a pod."""
+    """Return the resource that a child of some kind says it belongs to. All that it says is a claim: the resource is
+    looked at, and that look compares the uids of owners. The owner of a pod is a Job or a pod."""
     metadata = body["metadata"]
     kind = (metadata.get("labels") or {}).get(LABEL_KIND)
     name = (metadata.get("annotations") or {}).get(ANNOTATION_RESOURCE)

@@ -49,8 +49,8 @@ class Claim:
         self._since = 0.0
 
     def wanted(self, found: Lease | None, now: float, moment: datetime) -> dict[str, Any] | None:
-        """The spec with which this replica takes the Lease; None while another holds it. `now` is this replica's clock,
-        `moment` the time to be noted."""
+        """Return the spec with which this replica takes the Lease; None while another holds it. `now` is this replica's
+        clock, `moment` the time to be noted."""
         if found is not None and found != self._seen:
             self._seen, self._since = found, now
         seen = self._seen  # a Lease that was deleted may still have its holder, who does not know it yet
@@ -61,11 +61,11 @@ class Claim:
         return self._spec(moment, micro_time(moment), seen.transitions + (seen.holder != self.identity))
 
     def renewed(self, held: Lease, moment: datetime) -> dict[str, Any]:
-        """The spec with which this replica keeps the Lease that it holds."""
+        """Return the spec with which this replica keeps the Lease that it holds."""
         return self._spec(moment, held.acquired, held.transitions)
 
     def released(self, held: Lease, moment: datetime) -> dict[str, Any]:
-        """The spec with which this replica gives the Lease back."""
+        """Return the spec with which this replica gives the Lease back."""
         free = {"holderIdentity": "", "leaseDurationSeconds": 1}
         return {**self._spec(moment, micro_time(moment), held.transitions), **free}
 
@@ -80,5 +80,5 @@ class Claim:
 
 
 def micro_time(moment: datetime) -> str:
-    """A MicroTime of the API."""
+    """Return a MicroTime of the API."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

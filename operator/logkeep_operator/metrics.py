@@ -115,7 +115,7 @@ class Metrics:
         return Gauge(name, text, labels, registry=self.registry)
 
     def _of_resource(self, name: str, text: str) -> Gauge:
-        """A gauge with a series for each resource."""
+        """Return a gauge with a series for each resource."""
         return self._gauge(name, text, *Key._fields)
 
     def serve(self, port: int) -> None:
@@ -193,7 +193,7 @@ class Metrics:
         return self._recoverable, self._deadline, self._stored, self._good_drill, self._recovery, *of_care
 
     def shown(self, namespace: str | None) -> list[Key]:
-        """The resources that have series, of a namespace or of all."""
+        """Return the resources that have series, of a namespace or of all."""
         return [key for key in self._keys.copy() if namespace in (None, key.namespace)]
 
     def gone(self, key: Key) -> None:

@@ -30,7 +30,7 @@ class RequestedRuns:
         self._keys.add(asked.key)
 
     def of(self, key: Key, now: datetime) -> tuple[RequestedRun, ...]:
-        """Those of a KafkaBackup that ask for something, the first of them if there are very many."""
+        """Return those of a KafkaBackup that ask for something, the first of them if there are very many."""
         if key not in self._keys:
             return ()
         self._keys.discard(key)  # before they are read: one that is made meanwhile is noted again
@@ -41,7 +41,7 @@ class RequestedRuns:
         return found
 
     def all(self, namespace: str | None, now: datetime) -> dict[Key, tuple[RequestedRun, ...]]:
-        """Those that ask for something, by their KafkaBackup, of a namespace or of the whole cluster."""
+        """Return those that ask for something, by their KafkaBackup, of a namespace or of the whole cluster."""
         grouped: dict[Key, list[RequestedRun]] = defaultdict(list)
         for one in self._cluster.asked_runs(namespace):
             if wants_look([one], now) and len(grouped[one.key]) < MAX_ASKED:

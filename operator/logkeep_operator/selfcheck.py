@@ -38,7 +38,7 @@ NEEDED: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
 
 
 def needed(settings: Settings) -> Iterator[Right]:
-    """The rights that the operator needs in each namespace."""
+    """Yield the rights that the operator needs in each namespace."""
     for group, resource, subresource, verbs in NEEDED:
         yield from (Right(verb, group, resource, subresource) for verb in verbs)
     yield from (Right(verb, RBAC, "rolebindings", name=DRIVER_BINDING) for verb in ("get", "patch", "delete"))
@@ -47,7 +47,7 @@ def needed(settings: Settings) -> Iterator[Right]:
 
 
 def needed_for_lease(lease: LeaseSettings) -> Iterator[Right]:
-    """The rights that a replica needs in the namespace of the Lease."""
+    """Yield the rights that a replica needs in the namespace of the Lease."""
     yield Right("create", LEASES, "leases")
     yield from (Right(verb, LEASES, "leases", name=lease.name) for verb in ("get", "update"))
 

@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 
 
 def listen(port: int) -> socket.socket:
-    """A socket that listens at the port for both families of addresses, or for IPv4 alone where the kernel has no IPv6.
-    Raises OSError if the port is taken."""
+    """Return a socket that listens at the port for both families of addresses, or for IPv4 alone where the kernel has
+    no IPv6. Raises OSError if the port is taken."""
     if socket.has_dualstack_ipv6():
         try:
             return socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)

@@ -97,7 +97,7 @@ class Concurrency:
     kueue: bool = False
 
     def of(self, namespace: str) -> int | None:
-        """The most runs of a namespace, None if it has the share."""
+        """Return the most runs of a namespace, None if it has the share."""
         return self.namespaces.get(namespace, self.namespace)
 
     @property

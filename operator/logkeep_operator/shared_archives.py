@@ -40,7 +40,7 @@ class _Turn:
         return not self.begun, self.created, self.key
 
     def comes_before(self, other: _Turn) -> bool:
-        """Whether this one has the archive instead of the other."""
+        """Return whether this one has the archive instead of the other."""
         if self.written is None:
             return self.begun and other.written is None and self._age < other._age
         if other.written is None:
@@ -73,7 +73,7 @@ class SharedArchives:
             self._forget(key)
 
     def owner_instead_of(self, resource: Resource) -> Key | None:
-        """The KafkaBackup that has the archive which `resource` names; None if that is itself."""
+        """Return the KafkaBackup that has the archive which `resource` names; None if that is itself."""
         with self._lock:
             turns = self._turns.get(self._places.get(resource.key), {})
             own = turns.get(resource.key)
@@ -92,8 +92,8 @@ class SharedArchives:
 
 
 def archive_at(resource: Resource) -> object:
-    """The place of a KafkaBackup's archive, which can be compared; None if the spec names none. It is another one in
-    each namespace."""
+    """Return the place of a KafkaBackup's archive, which can be compared; None if the spec names none. It is another
+    one in each namespace."""
     storage = resource.spec.get("storage")
     if not isinstance(storage, Mapping) or not isinstance(storage.get("uri"), str):
         return None

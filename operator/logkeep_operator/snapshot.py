@@ -71,7 +71,7 @@ class ResourceSnapshot:
         return self.resources.get(key)
 
     def is_short(self, key: Key) -> bool:
-        """Whether there was no space for a child of the resource."""
+        """Return whether there was no space for a child of the resource."""
         return _place("", key)[1:] in self._short
 
     def children(self, kind: str, key: Key) -> list[dict[str, Any]]:

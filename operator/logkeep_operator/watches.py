@@ -160,7 +160,7 @@ class _Watch:
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """The lines of an answer. Raises AnswerTooLong for one that is longer than an object can be."""
+    """Yield the lines of an answer. Raises AnswerTooLong for one that is longer than an object can be."""
     rest = b""
     async for piece in content.iter_any():
         *lines, rest = (rest + piece).split(b"\n")

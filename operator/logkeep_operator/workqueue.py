@@ -121,8 +121,8 @@ class WorkQueue(Generic[K]):
         return float("inf")
 
     def _in_turn(self, waiting: list[tuple[float, int, K]], now: float) -> list[tuple[float, int, K]]:
-        """The keys that are due, one of each group at a time. The group that has waited longest comes first; within a
-        group time decides."""
+        """Return the keys that are due, one of each group at a time. The group that has waited longest comes first;
+        within a group time decides."""
         turns = Counter(self._group(key) for key in self._running)
         due = []
         for entry in waiting:

@@ -8,7 +8,7 @@ from logkeep_engine.storage import Storage
 
 
 def digest_of(storage: Storage, path: str, algorithm: DigestAlgorithm) -> tuple[Digest, int]:
-    """The digest of an object, and its size. Raises ObjectMissing."""
+    """Return the digest of an object, and its size. Raises ObjectMissing."""
     hasher, size = Hasher(algorithm), 0
     with storage.reader(path) as reader:
         while data := reader.read_block():

@@ -92,13 +92,13 @@ def commit_path(number: int) -> str:
 
 
 def parse_commit(path: str) -> int | None:
-    """The commit's number, or None for any other object."""
+    """Return the commit's number, or None for any other object."""
     match = _COMMIT.fullmatch(path)
     return int(match[1]) if match else None
 
 
 def checkpoint_path(number: int, epoch: int) -> str:
-    """The object of the fold of commits 0..`number`, written at `epoch`."""
+    """Return the object of the fold of commits 0..`number`, written at `epoch`."""
     return f"{CATALOG}{number:020d}-{epoch:010d}.checkpoint"
 
 
@@ -114,23 +114,24 @@ def bundle_path(number: int) -> str:
 
 
 def parse_bundle(path: str) -> int | None:
-    """The bundle's number, or None for any other object."""
+    """Return the bundle's number, or None for any other object."""
     match = _BUNDLE.fullmatch(path)
     return int(match[1]) if match else None
 
 
 def bundle_of(commit: int) -> int:
-    """The number of the bundle that has, or may have one day, this commit."""
+    """Return the number of the bundle that has, or may have one day, this commit."""
     return commit // BUNDLED
 
 
 def bundled(number: int) -> range:
-    """The commits of bundle `number`."""
+    """Return the commits of bundle `number`."""
     return range(number * BUNDLED, (number + 1) * BUNDLED)
 
 
 def segment_stem(topic: str, topic_id: str, partition: int, base_offset: int, epoch: int, attempt: int) -> str:
-    """The path of a segment without its suffix. Raises ValueError for what is not a topic, topic id or number."""
+    """Return the path of a segment without its suffix. Raises ValueError for what is not a topic, topic id or
+    number."""
     check_topic(topic)
     check_topic_id(topic_id)
     if partition < 0 or attempt < 0 or not 0 <= base_offset <= MAX_OFFSET or not 0 <= epoch <= MAX_EPOCH:
@@ -142,7 +143,7 @@ def segment_stem(topic: str, topic_id: str, partition: int, base_offset: int, ep
 
 
 def pack_path(epoch: int, task: int, attempt: int, number: int) -> str:
-    """The object of pack `number` of an attempt at a task. Raises ValueError for what is not such a number."""
+    """Return the object of pack `number` of an attempt at a task. Raises ValueError for what is not such a number."""
     if not 0 <= epoch <= MAX_EPOCH or min(task, attempt, number) < 0:
         raise ValueError(f"no pack name for epoch {epoch}, task {task}, attempt {attempt}, number {number}")
     return f"{PACKS}{epoch:010d}-{task}-{attempt}-{number}.pack"
@@ -155,16 +156,16 @@ def parse_pack(path: str) -> tuple[int, int, int, int] | None:
 
 
 def snapshots_folder(topic: str, topic_id: str, partition: int, epoch: int, attempt: int) -> str:
-    """The folder of a snapshot of a partition. It is an attempt's own, so no name is used twice. Raises ValueError as
-    `segment_stem` does."""
+    """Return the folder of a snapshot of a partition. It is an attempt's own, so no name is used twice. Raises
+    ValueError as `segment_stem` does."""
     stem = segment_stem(topic, topic_id, partition, 0, epoch, attempt)
     folder, _, name = stem.rpartition("/")
     return f"{folder}/snapshots/{name.partition('.')[2]}/"
 
 
 def snapshot_name(end: int, leader_epoch: int, part: int) -> str:
-    """The name of a part of a snapshot without its suffix, as KIP-630 has it; later parts have their number after it.
-    Raises ValueError for what is not such a number."""
+    """Return the name of a part of a snapshot without its suffix, as KIP-630 has it; later parts have their number
+    after it. Raises ValueError for what is not such a number."""
     if not 0 <= end <= MAX_OFFSET or not 0 <= leader_epoch <= MAX_EPOCH or part < 0:
         raise ValueError(f"no snapshot name for end {end}, leader epoch {leader_epoch}, part {part}")
     return f"{end:020d}-{leader_epoch:010d}" + (f".{part:05d}" if part else "")
@@ -173,9 +174,9 @@ def snapshot_name(end: int, leader_epoch: int, part: int) -> str:
 def records_stem(
     topic: str, partition: int, base_offset: int, *, root: str = TOPICS, width: int = 0, generation: int = 0
 ) -> str:
-    """The path of a segment of the Records format without its suffix. `root` is "" where the topics' folders lie next
-    to `archive.json` (a folder that was adopted where it is). The offset is padded to `width` digits, or as the format
-    has it.
+    """Return the path of a segment of the Records format without its suffix. `root` is "" where the topics' folders lie
+    next to `archive.json` (a folder that was adopted where it is). The offset is padded to `width` digits, or as the
+    format has it.
     """
     check_topic(topic)
     folder = f"{root}{topic}/{generation_folder(generation)}"
@@ -183,25 +184,26 @@ def records_stem(
 
 
 def avro_stem(topic: str, partition: int, sequence: int, *, width: int = 0, generation: int = 0) -> str:
-    """The path of an object of the Avro format without its suffix; `sequence` is padded to `width` digits."""
+    """Return the path of an object of the Avro format without its suffix; `sequence` is padded to `width` digits."""
     check_topic(topic)
     folder = f"{TOPICS}{topic}/partition={partition}/{generation_folder(generation)}"
     return f"{folder}{topic}+{partition}-{sequence:0{width}d}"
 
 
 def generation_folder(generation: int) -> str:
-    """The folder of a generation, with a slash after it; empty for 0, which none has."""
+    """Return the folder of a generation, with a slash after it; empty for 0, which none has."""
     return f"generation={generation}/" if generation else ""
 
 
 def without_generation(path: str) -> tuple[str, int]:
-    """A path of the Records or the Avro format without the folder of a generation, and the number in it (0: none)."""
+    """Return a path of the Records or the Avro format without the folder of a generation, and the number in it (0:
+    none)."""
     match = _GENERATION.search(path)
     return (path, 0) if match is None else (path[: match.start() + 1] + path[match.end() :], int(match[1]))
 
 
 def parse_segment(path: str) -> SegmentObjectName | None:
-    """The parts of a segment object's name, or None for any other object."""
+    """Return the parts of a segment object's name, or None for any other object."""
     match = _SEGMENT.fullmatch(path)
     if match is None:
         return None
@@ -210,7 +212,7 @@ def parse_segment(path: str) -> SegmentObjectName | None:
 
 
 def run_file(run_id: str, name: str) -> str:
-    """The path of a file of a run, `runs/<run id>/<name>`. Raises ValueError for what cannot be a path."""
+    """Return the path of a file of a run, `runs/<run id>/<name>`. Raises ValueError for what cannot be a path."""
     check_run_id(run_id)
     if not name or any(part in ("", ".", "..") for part in name.split("/")):
         raise ValueError(f"{name!r} is not a file name")
@@ -218,8 +220,8 @@ def run_file(run_id: str, name: str) -> str:
 
 
 def digests_path(topic: str, topic_id: str, partition: int) -> str:
-    """The object with the digests of the records of a partition. Raises ValueError for what is not a topic or topic
-    id."""
+    """Return the object with the digests of the records of a partition. Raises ValueError for what is not a topic or
+    topic id."""
     check_topic(topic)
     check_topic_id(topic_id)
     return f"{DIGESTS}{topic}/{topic_id}/{partition}.json"

@@ -32,14 +32,14 @@ class PackedPlace:
 
 
 def table_out(rows: Sequence[dict[str, object]], position: int) -> bytes:
-    """All that stands after the last segment, which ends at `position`."""
+    """Return all that stands after the last segment, which ends at `position`."""
     table = json.dumps({"format": FORMAT, "segments": rows}, separators=(",", ":")).encode()
     return table + _FOOTER.pack(position, len(table), zlib.crc32(table), _MAGIC)
 
 
 def read_table(storage: Storage, path: str, size: int) -> list[PackedPlace] | None:
-    """The segments of a pack of `size` bytes by its own table; None if it has no table, or an altered one. Raises
-    ObjectMissing."""
+    """Return the segments of a pack of `size` bytes by its own table; None if it has no table, or an altered one.
+    Raises ObjectMissing."""
     footer = storage.read_range(path, max(0, size - _FOOTER.size), size)
     if len(footer) != _FOOTER.size:
         return None

@@ -66,15 +66,15 @@ CONVERT_PLAN = StoredDocument(
 
 
 def backup_plan_files() -> Iterator[str]:
-    """The plan of a backup and, one after another, what its later attempts have added to it: the first that is missing
-    is the end."""
+    """Yield the plan of a backup and, one after another, what its later attempts have added to it: the first that is
+    missing is the end."""
     yield BACKUP_PLAN_FILE
     for number in count(2):
         yield f"plan-{number}.json"
 
 
 def topic_out(topic: TopicEntry) -> dict[str, Any]:
-    """The topic as a plan has it."""
+    """Return the topic as a plan has it."""
     return {
         "name": topic.name,
         "topicId": topic.topic_id,
@@ -85,7 +85,7 @@ def topic_out(topic: TopicEntry) -> dict[str, Any]:
 
 
 def topic_in(item: Mapping[str, Any]) -> TopicEntry:
-    """The topic of a plan."""
+    """Return the topic of a plan."""
     return TopicEntry(
         item["name"],
         item["topicId"],
@@ -98,5 +98,6 @@ def topic_in(item: Mapping[str, Any]) -> TopicEntry:
 
 
 def row_out(entry: Gap | GroupEntry) -> list[Any]:
-    """The fields as a row. `astuple` would copy every value, which takes longer than all the rest of a plan's JSON."""
+    """Return the fields as a row. `astuple` would copy every value, which takes longer than all the rest of a plan's
+    JSON."""
     return [getattr(entry, name) for name in entry.__slots__]

@@ -24,7 +24,7 @@ def add_range(ranges: list[Range], start: int, end: int) -> None:
 
 
 def together(below: Iterable[Range], above: Iterable[Range]) -> list[Range]:
-    """The ranges of both, merged and sorted."""
+    """Return the ranges of both, merged and sorted."""
     ranges: list[Range] = []
     for start, end in (*below, *above):
         add_range(ranges, start, end)
@@ -32,7 +32,7 @@ def together(below: Iterable[Range], above: Iterable[Range]) -> list[Range]:
 
 
 def without(start: int, end: int, ranges: Sequence[Range]) -> list[Range]:
-    """The parts of [start, end) that lie in none of these merged sorted ranges."""
+    """Return the parts of [start, end) that lie in none of these merged sorted ranges."""
     left: list[Range] = []
     at = start
     for index in range(bisect_right(ranges, start, key=_end), len(ranges)):
@@ -48,14 +48,14 @@ def without(start: int, end: int, ranges: Sequence[Range]) -> list[Range]:
 
 
 def inside(ranges: Iterable[Range], start: int, end: int) -> Iterator[Range]:
-    """The parts of ranges that lie in [start, end)."""
+    """Yield the parts of ranges that lie in [start, end)."""
     for low, high in ranges:
         if max(low, start) < min(high, end):
             yield max(low, start), min(high, end)
 
 
 def cut(ranges: Sequence[Range], offset: int) -> tuple[list[Range], list[Range]]:
-    """The parts of these ranges below `offset`, and those from it on."""
+    """Return the parts of these ranges below `offset`, and those from it on."""
     below = [(start, min(end, offset)) for start, end in ranges if start < offset]
     above = [(max(start, offset), end) for start, end in ranges if end > offset]
     return below, above

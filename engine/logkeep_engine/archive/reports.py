@@ -14,7 +14,7 @@ _DIGITS = 9
 
 
 def reports_of(storage: Storage, run_id: str, name: str) -> list[str]:
-    """The names of all reports of a run that are numbered as `name`, the oldest one first."""
+    """Return the names of all reports of a run that are numbered as `name`, the oldest one first."""
     return [found for _, found in sorted(_numbered(storage, run_id, name, ending=True))]
 
 

@@ -142,7 +142,7 @@ class Servers(Server):
         return {"--target-endpoint": self.target_endpoint, "--target-region": self.target_region}
 
     def target_storage(self, uri: str) -> Storage:
-        """The storage of the new archive. Raises SpecError."""
+        """Return the storage of the new archive. Raises SpecError."""
         opened = Server(self.target_endpoint or self.endpoint, self.target_region or self.region).storage(uri)
         if opened.uri.startswith("file:"):
             refuse(self.target, "has no effect: DST is a folder")
@@ -159,8 +159,8 @@ def _segment_bytes(text: str) -> int:
 def topic_chooser(
     include: Sequence[str] | None, exclude: Sequence[str] | None
 ) -> Callable[[ConvertSource], ConvertSource]:
-    """A function that takes the wanted topics of a source. Raises SpecError for a wrong regular expression, and the
-    function raises it if no topic is left."""
+    """Return a function that takes the wanted topics of a source. Raises SpecError for a wrong regular expression, and
+    the function raises it if no topic is left."""
     wanted = [pattern("--topic", text) for text in include or ()]
     unwanted = [pattern("--exclude", text) for text in exclude or ()]
 
@@ -193,7 +193,7 @@ def before(kind: str, spark: SparkOptions, output: Output, *, dry_run: bool) -> 
 
 
 def _of_conversion(*, dry_run: bool, losses: list[Any], faults: list[str]) -> dict[str, Any]:
-    """The keys that the document of a conversion has in addition to those of any run."""
+    """Return the keys that the document of a conversion has in addition to those of any run."""
     return {"dryRun": dry_run, "losses": losses, "faults": faults}
 
 

@@ -51,7 +51,7 @@ class CostOptions:
         refuse(options_of(self), "has no effect: it is for --cost")
 
     def retention(self, spec: Retention | None) -> Retention | None:
-        """The retention that the options give, else that of `spec`. Raises SpecError."""
+        """Return the retention that the options give, else that of `spec`. Raises SpecError."""
         from pydantic import ValidationError
 
         from logkeep_engine.contract.retention import Retention
@@ -88,7 +88,7 @@ def show_cost(archive: Archive, options: CostOptions, output: Output, spec: Rete
 
 
 def read_prices(file: str) -> Prices:
-    """The prices in a YAML file (`-`: standard input). Raises SpecError that names the file and the field."""
+    """Return the prices in a YAML file (`-`: standard input). Raises SpecError that names the file and the field."""
     from logkeep_engine.cli.documents import name_of, read_yaml
     from logkeep_engine.contract.parsing import SpecInvalid, parse_model
     from logkeep_engine.contract.prices import Prices

@@ -96,8 +96,8 @@ def _why_aside(backup: Backup) -> str:
 
 
 def _backups(file: str) -> Iterator[Backup]:
-    """The KafkaBackups of a file. Raises SpecError for a wrong one, unless the API server has taken it: such a one
-    protects nothing, and must not hide what the others do."""
+    """Yield the KafkaBackups of a file. Raises SpecError for a wrong one, unless the API server has taken it: such a
+    one protects nothing, and must not hide what the others do."""
     from logkeep_engine.backup.recoverability.covered import backup_of, resource_name
     from logkeep_engine.cli.documents import check_envelope, name_of
 

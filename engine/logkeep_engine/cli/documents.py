@@ -34,12 +34,13 @@ _StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _m
 
 
 def name_of(file: str) -> str:
-    """The name of the file in messages."""
+    """Return the name of the file in messages."""
     return "standard input" if file == "-" else file
 
 
 def load_documents(file: str, kind: str) -> list[dict[str, Any]]:
-    """All documents of a YAML file (`-`: standard input), which must hold a resource of `kind`. Raises SpecError."""
+    """Return all documents of a YAML file (`-`: standard input), which must hold a resource of `kind`. Raises
+    SpecError."""
     name = name_of(file)
     documents = read_yaml(file, "--file")
     if not documents:
@@ -51,7 +52,7 @@ def load_documents(file: str, kind: str) -> list[dict[str, Any]]:
 
 
 def read_yaml(file: str, option: str) -> list[Any]:
-    """All documents of the YAML file that `option` names (`-`: standard input), none that are empty. Raises
+    """Return all documents of the YAML file that `option` names (`-`: standard input), none that are empty. Raises
     SpecError."""
     name = name_of(file)
     try:
@@ -66,8 +67,8 @@ def read_yaml(file: str, option: str) -> list[Any]:
 
 
 def read_document(file: str, kind: str) -> dict[str, Any]:
-    """The one document of `kind` in a YAML file (`-`: standard input). Raises SpecError for a wrong file, apiVersion,
-    kind or top-level field.
+    """Return the one document of `kind` in a YAML file (`-`: standard input). Raises SpecError for a wrong file,
+    apiVersion, kind or top-level field.
     """
     name = name_of(file)
     documents = load_documents(file, kind)
@@ -83,13 +84,14 @@ def read_document(file: str, kind: str) -> dict[str, Any]:
 
 
 def claim_of_file(document: Mapping[str, Any], acts_for: str | None) -> ArchiveClaim:
-    """The claim of who runs the KafkaBackup in a file. `acts_for`: the owner of the archive for whom this is done."""
+    """Return the claim of who runs the KafkaBackup in a file. `acts_for`: the owner of the archive for whom this is
+    done."""
     return ArchiveClaim(owner=owner_in(document), acts_for=acts_for)
 
 
 def owner_in(document: Mapping[str, Any]) -> Owner:
-    """The writer that a document names: the resource itself, as `kubectl get -o yaml` shows it with its uid; else a
-    name of the command line, which need not be there."""
+    """Return the writer that a document names: the resource itself, as `kubectl get -o yaml` shows it with its uid;
+    else a name of the command line, which need not be there."""
     metadata = document.get("metadata") or {}
     name, namespace, uid = (str(metadata.get(key) or "") for key in ("name", "namespace", "uid"))
     return Owner(namespace, name, uid) if namespace and uid and name else Owner("", name or "cli", "")

@@ -50,7 +50,7 @@ def show_dry_run(result: RunResult, output: Output) -> None:
 
 
 def exit_code_of(result: RunResult) -> int:
-    """The exit code of the command: a dry run that has found a refusal ends as the run would."""
+    """Return the exit code of the command: a dry run that has found a refusal ends as the run would."""
     refused = result.dry_run is not None and result.dry_run.refused > 0
     return int(ExitCode.REFUSED) if refused else result.exit_code
 
@@ -100,7 +100,8 @@ def _held(state: PlannedClusterState) -> str:
 
 
 def _positions(report: DryRunReport) -> object:
-    """Where each group would stand: its source position, the record that it would read next, its target position."""
+    """Return where each group would stand: its source position, the record that it would read next, its target
+    position."""
     from logkeep_engine.cli.log.times import moment
 
     shown = table("group", "topic", "partition", "source", "record", "time", "target")

@@ -62,7 +62,7 @@ def _chosen(spec: KafkaRestoreSpec) -> tuple[Choice, ...]:
 def kafka_topics(
     choices: Iterable[Choice], spec: KafkaRestoreSpec, cluster: str, version: StrimziVersion
 ) -> Iterator[dict[str, Any]]:
-    """A KafkaTopic for each topic, with the partitions, the replicas and the configuration that it has when it is
+    """Yield a KafkaTopic for each topic, with the partitions, the replicas and the configuration that it has when it is
     restored. Pure."""
     from logkeep_engine.restore.model.topics import ending_configs, replicas_of
     from logkeep_engine.restore.topics.kafka_topics import kafka_topic

@@ -90,7 +90,7 @@ def erase(
 
 
 def _keys(given: list[str] | tuple[str, ...], file: str | None, encoding: KeyEncoding) -> Iterator[bytes]:
-    """The keys of both options. Raises SpecError."""
+    """Yield the keys of both options. Raises SpecError."""
     from logkeep_engine.contract.keys import key_of, keys_in
 
     if not given and file is None:

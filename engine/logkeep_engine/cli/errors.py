@@ -142,7 +142,7 @@ def _is_for_users(record: logging.LogRecord) -> bool:
 
 
 def told(code: str, message: str) -> str:
-    """The message of an error, after the word by which docs/conditions has a page about it."""
+    """Return the message of an error, after the word by which docs/conditions has a page about it."""
     return message if not code or code in _GENERAL else f"{code}: {message}"
 
 

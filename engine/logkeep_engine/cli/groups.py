@@ -52,8 +52,8 @@ class GroupChoice:
     exclude: Annotated[list[str] | None, typer.Option("--exclude", help="Groups to leave out. Repeatable.")] = None
 
     def wanted(self, spec: Mapping[str, Any]) -> RestoreGroups:
-        """The groups that are chosen, with the names that the spec gives them. Raises SpecInvalid, and SpecError for an
-        option that is not a regular expression."""
+        """Return the groups that are chosen, with the names that the spec gives them. Raises SpecInvalid, and SpecError
+        for an option that is not a regular expression."""
         given: dict[str, Any] = {**spec.get("consumerGroups", {}), "restore": GroupRestore.TRANSLATE.value}
         for option, texts in (("--include", self.include), ("--exclude", self.exclude)):
             for text in texts or ():
@@ -134,7 +134,7 @@ def rollback(
 
 @contextmanager
 def _opened(file: str, run_id: str | None) -> Iterator[tuple[Mapping[str, Any], RestoredGroups]]:
-    """The spec in the file, and the groups of the run."""
+    """Give the spec in the file, and the groups of the run."""
     from logkeep_engine.cli.documents import read_document
     from logkeep_engine.restore.run.group_commands import open_groups
 

@@ -123,7 +123,7 @@ def show_archive(archive: Archive, output: Output, *, partitions: bool, cluster_
 
 
 def _cluster_state(archive: Archive, state: ArchiveState) -> ClusterState | None:
-    """The state of the cluster that the last run that succeeded has archived; a warning if that is damaged."""
+    """Return the state of the cluster that the last run that succeeded has archived; a warning if that is damaged."""
     from logkeep_engine.archive.catalog.cluster_state import read_cluster_state
     from logkeep_engine.archive.reading.view import ends_of_runs
     from logkeep_engine.errors import ArchiveDamaged
@@ -175,7 +175,7 @@ def _print_archive(archive: Description, partitions: bool) -> None:
 
 
 def _runs(archive: Description) -> Table:
-    """A line for each run, with its kind if not all are backups."""
+    """Return a line for each run, with its kind if not all are backups."""
     kinds = any(run.kind != BACKUP for run in archive.runs)
     heads = ("began", "ended", "outcome", "records", "size", "segments", "message")
     found = table("run", *(["kind"] if kinds else []), *heads)
@@ -195,7 +195,7 @@ def _runs(archive: Description) -> Table:
 
 
 def _counted(state: ClusterStateInfo | None) -> str:
-    """How much of the cluster's state is archived."""
+    """Return how much of the cluster's state is archived."""
     if state is None:
         return "-"
     kinds = (("ACL", state.acls), ("client quota", state.quotas), ("SCRAM user", state.scram_users))
@@ -242,8 +242,8 @@ def _print_cluster_state(archive: Description) -> None:
 
 
 def _topics(archive: Description) -> Table:
-    """A line for each topic. `complete to` is the point that a restore brings back: everything that was committed in
-    Kafka before it."""
+    """Return a line for each topic. `complete to` is the point that a restore brings back: everything that was
+    committed in Kafka before it."""
     found = table(
         "topic", "partitions", "runs", "segments", "records", "size", "first", "last", "complete to", "lost or missing"
     )
@@ -269,7 +269,7 @@ def _topics(archive: Description) -> Table:
 
 
 def _partitions(archive: Description) -> Table:
-    """A line for each partition."""
+    """Return a line for each partition."""
     retained = any(part.removed for topic in archive.topics for part in topic.partitions)
     heads = ["topic", "partition", "offsets", "records", "size", "first", "last", "lost or missing"]
     exact = any(_exact_from(part) != "-" for topic in archive.topics for part in topic.partitions)
@@ -293,14 +293,14 @@ def _partitions(archive: Description) -> Table:
 
 
 def _exact_from(part: InspectedPartition) -> str:
-    """The first point of a partition from which on all are exact."""
+    """Return the first point of a partition from which on all are exact."""
     if part.exact_from < 0 <= part.end:
         return "nowhere"
     return str(part.exact_from) if part.end >= 0 and (part.snapshots or part.generation) else "-"
 
 
 def _snapshots(archive: Description) -> Table:
-    """A table of the snapshots of compacted partitions."""
+    """Return a table of the snapshots of compacted partitions."""
     found = table("snapshot of", "partition", "end", "leader epoch", "last record", "records", "size", "parts")
     for topic in archive.topics:
         for part in topic.partitions:
@@ -323,7 +323,7 @@ def _name(topic: InspectedTopic) -> str:
 
 
 def _incarnations(archive: Description) -> Table:
-    """A table of the topics that were deleted and created again."""
+    """Return a table of the topics that were deleted and created again."""
     found = table("deleted and created again", "topic id", "records", "first", "last", "restored by default")
     for topic in archive.topics:
         if topic.incarnations > 1:
@@ -356,7 +356,7 @@ def _branches(archive: Description) -> Table:
 
 
 def _generations(archive: Description) -> Table:
-    """A table of the generations of compacted partitions."""
+    """Return a table of the generations of compacted partitions."""
     found = table("generations of", "partition", "active", "began", "active since", "exact from", "being read")
     for topic in archive.topics:
         for part in topic.partitions:

@@ -140,13 +140,13 @@ class Server:
     region: Region = None
 
     def storage(self, uri: str) -> Storage:
-        """The storage at a URI. Raises SpecError."""
+        """Return the storage at a URI. Raises SpecError."""
         from logkeep_engine.storage import open_uri
 
         return open_uri(uri, self.endpoint, self.region, keys=OPTION_KEYS)
 
     def archive(self, uri: str, claim: ArchiveClaim | None = None) -> Archive:
-        """The archive at a URI. Raises ArchiveMissing, ArchiveRolledBack, and what the storage raises."""
+        """Return the archive at a URI. Raises ArchiveMissing, ArchiveRolledBack, and what the storage raises."""
         from logkeep_engine.archive.catalog.archive import NO_CLAIM, Archive
 
         storage = self.storage(uri)
@@ -166,7 +166,8 @@ class SecurityOptions:
         refuse(options_of(self), f"has no effect: it is for {option}")
 
     def connection(self, option: str, servers: str) -> KafkaConnection:
-        """The connection to the cluster that `option` names by `servers`. Raises SpecError, CredentialsMissing."""
+        """Return the connection to the cluster that `option` names by `servers`. Raises SpecError,
+        CredentialsMissing."""
         from pydantic import ValidationError
 
         from logkeep_engine.kafka.connection import connection_from
@@ -247,7 +248,7 @@ def refuse(options: Mapping[str, object], why: str, hint: str = "Leave it out.")
 
 
 def options_of(group: Any) -> dict[str, object]:
-    """The options that are the fields of a dataclass, as a user writes them: --segment-bytes."""
+    """Return the options that are the fields of a dataclass, as a user writes them: --segment-bytes."""
     return {f"--{field.name.replace('_', '-')}": getattr(group, field.name) for field in fields(group)}
 
 
@@ -260,7 +261,7 @@ def refuse_unmatched(option: str, patterns: Sequence[str], names: Collection[str
 
 
 def pattern(option: str, text: str) -> Pattern:
-    """The regular expression that an option gives. Raises SpecError."""
+    """Return the regular expression that an option gives. Raises SpecError."""
     try:
         return Pattern(text)
     except PatternInvalid as error:

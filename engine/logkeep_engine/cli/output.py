@@ -94,7 +94,7 @@ class _VisibleConsole(Console):
 
 
 def stdout() -> Console:
-    """The console for results."""
+    """Return the console for results."""
     if sys.stdout.isatty():
         return _VisibleConsole(soft_wrap=True, markup=False, emoji=False, highlight=False)
     # A pipe has no width: tables must not be folded or cut for the program that reads them.
@@ -102,7 +102,7 @@ def stdout() -> Console:
 
 
 def stderr() -> Console:
-    """The console for progress."""
+    """Return the console for progress."""
     return _VisibleConsole(stderr=True)
 
 
@@ -139,7 +139,7 @@ class _WideTable(_DataTable):
 
 
 def table(*columns: str) -> Table:
-    """A table without lines; numbers stand to the right. Control characters in its cells are shown."""
+    """Return a table without lines; numbers stand to the right. Control characters in its cells are shown."""
     table = _WideTable(box=None, pad_edge=False, header_style="bold", title_justify="left")
     for column in columns:
         right = column in ("partition", "partitions", "runs", "records", "size", "segments", "offset")
@@ -148,7 +148,7 @@ def table(*columns: str) -> Table:
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> Table:
-    """A table of names and what they stand for."""
+    """Return a table of names and what they stand for."""
     shown = _DataTable(show_header=False, box=None, pad_edge=False)
     for row in rows:
         shown.add_row(*row)

@@ -40,7 +40,7 @@ def _bars(description: str, console: Console, *more: ProgressColumn) -> Progress
 
 
 def _speed(progress: RunProgress) -> str:
-    """The rate and the time that is left, as far as they are known."""
+    """Return the rate and the time that is left, as far as they are known."""
     rate = f", {human_bytes(progress.bytes_per_second)}/s" if progress.bytes_per_second is not None else ""
     left = f", {human_duration(progress.seconds_left)} left" if progress.seconds_left else ""
     return f"{rate}{left}"

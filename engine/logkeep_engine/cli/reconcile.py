@@ -86,7 +86,7 @@ def reconcile(
 
 
 def _new_file(path: str) -> int:
-    """A new file that only the user may read. Raises SpecError."""
+    """Return a new file that only the user may read. Raises SpecError."""
     try:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:

@@ -101,7 +101,7 @@ def _print_end(result: RunResult, output: Output, spec: KafkaBackupSpec | KafkaR
 
 
 def _dry_backup(request: RunRequest, spec: KafkaBackupSpec) -> RunResult:
-    """The result of the dry run of a backup. It has no tasks, so it needs no Spark."""
+    """Return the result of the dry run of a backup. It has no tasks, so it needs no Spark."""
     from logkeep_engine.backup.run.dry_run import BackupDryRun
     from logkeep_engine.report import Reporter
 
@@ -241,7 +241,7 @@ def _result_rows(result: RunResult, moves_groups: bool) -> list[tuple[str, str]]
 
 
 def _is_verdict(result: RunResult) -> bool:
-    """Whether the outcome of the result is that of its verification: nothing was restored."""
+    """Return whether the outcome of the result is that of its verification: nothing was restored."""
     return result.verification is not None and result.outcome == result.verification.outcome
 
 

@@ -50,8 +50,8 @@ class SparkOptions:
     master: Master = "local[2]"
 
     def run_id_or_new(self) -> str:
-        """The id that the user has given. Without one it is a new id, which sorts by time: 20261121t140500z-1a2b3c.
-        Raises SpecError for a wrong id."""
+        """Return the id that the user has given. Without one it is a new id, which sorts by time:
+        20261121t140500z-1a2b3c. Raises SpecError for a wrong id."""
         if self.run_id is None:
             return f"{time.strftime('%Y%m%dt%H%M%Sz', time.gmtime())}-{secrets.token_hex(3)}"
         if _RUN_ID.fullmatch(self.run_id) is None:
@@ -64,8 +64,8 @@ class SparkOptions:
 
 @contextmanager
 def on_spark(run_id: str, kind: str, master: str, *, s3: bool) -> Iterator[tuple[Session, Reporter]]:
-    """A session for one run, which starts while the body lasts, and a reporter that shows progress until the body is
-    left. Raises SpecError for a wrong --master."""
+    """Give a session for one run, which starts while the body lasts, and a reporter that shows progress until the body
+    is left. Raises SpecError for a wrong --master."""
     say(f"run {run_id}")
     from logkeep_engine.cli.progress import RunShown
     from logkeep_engine.spark.conf import master_conf
@@ -138,7 +138,7 @@ def say_warnings(result: RunResult) -> None:
 
 
 def rows_of_counts(result: RunResult) -> list[tuple[str, str]]:
-    """The rows with the first facts about any run."""
+    """Return the rows with the first facts about any run."""
     outcome = result.outcome
     if result.earlier_end is not None:
         outcome = f"already succeeded at {human_time(result.earlier_end)}; nothing was restored now"
@@ -153,5 +153,5 @@ def rows_of_counts(result: RunResult) -> list[tuple[str, str]]:
 
 
 def seconds(result: RunResult) -> str:
-    """The seconds that a run took."""
+    """Return the seconds that a run took."""
     return f"{result.end_time - result.start_time:.1f}"

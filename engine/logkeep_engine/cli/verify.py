@@ -92,7 +92,7 @@ def verify(
 
 
 def _parts(share: str) -> int:
-    """The N of 1/N."""
+    """Return the N of 1/N."""
     found = re.fullmatch(r"1/([1-9][0-9]{0,3})", share)
     if found is None:
         raise SpecError(f"--share: {share!r} is not a share like 1/30", hint="N is a number from 1 to 9999.")

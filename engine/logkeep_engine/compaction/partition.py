@@ -159,18 +159,18 @@ def transactions_of(setting: CompactionSetting, work: CompactionWork) -> tuple[S
 
 
 def place_of(setting: CompactionSetting, work: CompactionWork, attempt: int, leader_epoch: int) -> SnapshotPlace:
-    """The place of the snapshot that an attempt makes."""
+    """Return the place of the snapshot that an attempt makes."""
     return SnapshotPlace(work.topic, work.topic_id, work.partition, setting.epoch, attempt, work.end, leader_epoch)
 
 
 def time_of(work: CompactionWork) -> int:
-    """The highest timestamp below the end of the snapshot."""
+    """Return the highest timestamp below the end of the snapshot."""
     times = [entry.times.max_timestamp for entry in work.dirty]
     return max([NO_TIME if work.last is None else work.last.time, *times])
 
 
 def snapshot_of(work: CompactionWork, leader_epoch: int, parts: Sequence[SegmentEntry]) -> SnapshotEntry:
-    """The snapshot that these parts are."""
+    """Return the snapshot that these parts are."""
     return SnapshotEntry(work.topic_id, work.partition, work.end, leader_epoch, time_of(work), tuple(parts))
 
 
@@ -271,7 +271,7 @@ class Parts:
         return self._parts
 
     def _fitting(self, headers: Headers) -> int:
-        """How many of the batches fit into the open part."""
+        """Return how many of the batches fit into the open part."""
         if self._open is None:
             return 0
         builder = self._open.builder

@@ -176,7 +176,7 @@ def copy_range(setting: CompactionSetting, work: RangeCopy, context: TaskContext
 
 
 def bucket_sizes(mapped: Sequence[KeysMapped]) -> list[int]:
-    """The number of keys in each bucket of all ranges."""
+    """Return the number of keys in each bucket of all ranges."""
     sizes = [0] * KEY_BUCKETS
     for item in mapped:
         for packed in item.blocks:
@@ -186,7 +186,7 @@ def bucket_sizes(mapped: Sequence[KeysMapped]) -> list[int]:
 
 
 def _places(blocks: Sequence[bytes], first: int, below: int) -> list[tuple[int, int]]:
-    """Where the buckets [first, below) lie in each block of an object."""
+    """Return where the buckets [first, below) lie in each block of an object."""
     places, base = [], 0
     for packed in blocks:
         ends = ends_of(packed)
@@ -211,8 +211,8 @@ def _compactor(setting: CompactionSetting, work: KeyRange, on_keys: OnKeys | Non
 
 
 def _attempt(context: TaskContext) -> int:
-    """The number of an attempt in names. An attempt at the whole partition that is no longer heard of may still write
-    its parts, when another one has given up: these are not its names."""
+    """Return the number of an attempt in names. An attempt at the whole partition that is no longer heard of may still
+    write its parts, when another one has given up: these are not its names."""
     return _FIRST_ATTEMPT + context.attempt
 
 

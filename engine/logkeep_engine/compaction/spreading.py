@@ -48,19 +48,19 @@ RangeAnswer = KeysMapped | KeysMerged | RangeCopied
 
 
 def _sums_of(work: CompactionWork) -> tuple[int, int]:
-    """The records and the bytes that the compaction of a partition reads once."""
+    """Return the records and the bytes that the compaction of a partition reads once."""
     records, size = sums_of_segments(work.dirty)
     clean, clean_size = (0, 0) if work.last is None else sums_of_segments(work.last.parts)
     return records + clean, size + clean_size
 
 
 def entries_of(work: CompactionWork) -> tuple[SegmentEntry, ...]:
-    """The parts of the last snapshot and the segments after it."""
+    """Return the parts of the last snapshot and the segments after it."""
     return (*(() if work.last is None else work.last.parts), *work.dirty)
 
 
 def ranges_of(work: CompactionWork, max_bytes: int) -> list[tuple[SegmentEntry, ...]]:
-    """The ranges of a partition; none if it cannot be spread. A range has at most `max_bytes`, unless
+    """Return the ranges of a partition; none if it cannot be spread. A range has at most `max_bytes`, unless
     one segment has more, and no more records than a task has marks for."""
     entries = entries_of(work)
     if any(entry.legacy or entry.bytes > _LARGEST for entry in entries):
@@ -86,8 +86,8 @@ def most_records() -> int:
 def divided(
     work: Sequence[CompactionWork], max_bytes: int, slots: int, expect: Expect | None
 ) -> tuple[list[CompactionWork], list[WithRanges]]:
-    """The partitions that are a task, and those that are spread: `slots` tasks run at once, or what `expect` answers.
-    The second pass of a task reads as much as the first, so bytes show how long one takes."""
+    """Return the partitions that are a task, and those that are spread: `slots` tasks run at once, or what `expect`
+    answers. The second pass of a task reads as much as the first, so bytes show how long one takes."""
     sums = {item.number: _sums_of(item) for item in work}
     total = sum(size for _, size in sums.values())
 
@@ -168,11 +168,11 @@ class Spreading:
         return made
 
     def shares(self) -> list[KeyShare]:
-        """The tasks that merge the keys."""
+        """Return the tasks that merge the keys."""
         return [item for spread in self._spread.values() for item in spread.shares()]
 
     def copies(self) -> list[RangeCopy]:
-        """The tasks that copy ranges."""
+        """Return the tasks that copy ranges."""
         return [item for spread in self._spread.values() for item in spread.copies()]
 
     def take(self, task: RangeTask, answer: RangeAnswer) -> PartitionCompacted | None:
@@ -197,7 +197,7 @@ class Spreading:
 
 
 def work_of(task: CompactionWork | RangeTask) -> CompactionWork:
-    """The partition of a task."""
+    """Return the partition of a task."""
     match task:
         case CompactionWork():
             return task

@@ -229,8 +229,8 @@ class Search:
         item.missing.sort(key=lambda found: found.start)
 
     def _parted(self, header: BatchHeader, offset: int) -> str:
-        """Why the batch cannot be the one that is archived at `offset`: another leader has written it. Counts alone
-        do not show it."""
+        """Return why the batch cannot be the one that is archived at `offset`: another leader has written it. Counts
+        alone do not show it."""
         at = bisect_right(self._epochs, offset, key=lambda item: item[1]) - 1
         live = header.leader_epoch
         if at < 0 or live < 0 or live == self._epochs[at][0] or self._segment_of(offset) is None:
@@ -243,7 +243,8 @@ class Search:
     def _parts(
         self, data: memoryview, position: int, header: BatchHeader, low: int, high: int
     ) -> Iterator[tuple[int, int, int]]:
-        """The offsets and the number of the batch's records, in parts each of which is in one segment or in none."""
+        """Yield the offsets and the number of the batch's records, in parts each of which is in one segment or in
+        none."""
         entry = self._segment_of(header.base_offset)
         in_one = not self._begins_within(header) if entry is None else header.next_offset <= entry.next_offset
         if header.base_offset >= low and in_one:
@@ -286,7 +287,7 @@ class Search:
         return at >= 0 and offset < self._erased[at][1]
 
     def _segment_of(self, offset: int) -> SegmentEntry | None:
-        """The segment that holds the offset; offsets come in rising order."""
+        """Return the segment that holds the offset; offsets come in rising order."""
         while self._at + 1 < len(self._segments) and self._segments[self._at + 1].base_offset <= offset:
             self._at += 1
         if not self._segments:

@@ -57,7 +57,7 @@ class Difference:
         return self.told(RESTORED)
 
     def told(self, sides: Sides) -> str:
-        """The difference in a sentence."""
+        """Return the difference in a sentence."""
         one = self.records == 1
         source, target = sides.source_offset.format(self.source_offset), sides.target_offset.format(self.target_offset)
         many = "" if one else f" and the {self.records - 1} after it"
@@ -76,7 +76,7 @@ class Difference:
                 return f"{source} lies at {target}"
 
     def to_json(self, kind: str = "", source: str = "sourceOffset", target: str = "targetOffset") -> dict[str, Any]:
-        """The difference in a document, with these names for the offsets of both sides."""
+        """Return the difference in a document, with these names for the offsets of both sides."""
         return {
             "kind": kind or self.kind.value,
             source: self.source_offset,
@@ -98,7 +98,7 @@ class Difference:
 
 
 def joined(found: Iterable[Difference]) -> Iterator[Difference]:
-    """The same with those that follow one another as one, where only one side has the records."""
+    """Yield the same with those that follow one another as one, where only one side has the records."""
     last: Difference | None = None
     for item in found:
         both = last.with_next(item) if last is not None else None
@@ -137,7 +137,7 @@ class ListedRecords:
 
 
 def digests_of_each(rows: Rows) -> list[bytes]:
-    """The digest of each record."""
+    """Return the digest of each record."""
     found = record_digests(rows, offsets=False)
     return [found[at : at + _DIGEST] for at in range(0, len(found), _DIGEST)]
 
@@ -247,15 +247,15 @@ class _Places:
             self._places.setdefault(digest, []).append(number)
 
     def first(self, digest: bytes, start: int) -> int | None:
-        """The first place of a digest from number `start` on."""
+        """Return the first place of a digest from number `start` on."""
         found = self._places.get(digest, ())
         at = bisect_left(found, start)
         return found[at] if at < len(found) else None
 
 
 def _apart(one: Sequence[bytes], left: int, other: _Places, right: int) -> tuple[int, int] | None:
-    """The numbers of records of each side to pass over until both continue with equal ones, None if nothing more is
-    common to both. The search goes no farther than it passes over."""
+    """Return the numbers of records of each side to pass over until both continue with equal ones, None if nothing more
+    is common to both. The search goes no farther than it passes over."""
     best: tuple[int, int] | None = None
     nearest = len(one) - left + other.count - right
     for number in range(len(one) - left):

@@ -33,11 +33,11 @@ class ComparedRecords(ABC):
 
     @abstractmethod
     def rows(self, start: int, stop: int = MAX_OFFSET) -> AsyncGenerator[Rows, None]:
-        """The records with offsets in [start, stop). They are good until the next ones are asked for. Raises what
-        reading raises."""
+        """Return the records with offsets in [start, stop). They are good until the next ones are asked for. Raises
+        what reading raises."""
 
     async def listed(self, start: int, stop: int, count: int) -> ListedRecords:
-        """The first `count` records at [start, stop)."""
+        """Return the first `count` records at [start, stop)."""
         found = ListedRecords()
         async with aclosing(self.rows(start, stop)) as parts:
             async for rows in parts:
@@ -47,7 +47,7 @@ class ComparedRecords(ABC):
         return found
 
     async def noted(self, start: int, stop: int) -> RecordDigest:
-        """The records at [start, stop), as a digest."""
+        """Return the records at [start, stop), as a digest."""
         found = RecordDigest(offsets=False)
         async with aclosing(self.rows(start, stop)) as parts:
             async for rows in parts:
@@ -55,7 +55,7 @@ class ComparedRecords(ABC):
         return found
 
     async def record_at(self, offset: int) -> LogRecord | None:
-        """The record at an offset, None if there is none."""
+        """Return the record at an offset, None if there is none."""
         async with aclosing(self.rows(offset, offset + 1)) as parts:
             async for rows in parts:
                 if rows:
@@ -63,8 +63,8 @@ class ComparedRecords(ABC):
         return None
 
     async def first_of(self, start: int, stop: int, digests: frozenset[bytes], count: int) -> tuple[int, int] | None:
-        """The number and the offset of the first record with one of these digests, among the first `count` at [start,
-        stop); None if there is none."""
+        """Return the number and the offset of the first record with one of these digests, among the first `count` at
+        [start, stop); None if there is none."""
         passed = 0
         async with aclosing(self.rows(start, stop)) as parts:
             async for rows in parts:
@@ -99,28 +99,28 @@ class LiveRecords(ComparedRecords):
         self._topic_id = topic_id
 
     async def start(self) -> int:
-        """The offset at which the log starts now."""
+        """Return the offset at which the log starts now."""
         return await self.client.start_offset(self.topic, self.partition)
 
     async def stable_end(self) -> int:
-        """The last stable offset now."""
+        """Return the last stable offset now."""
         return await self.client.end_offset(self.topic, self.partition, committed=True)
 
     async def epoch(self) -> EpochEnd:
-        """The last leader epoch of the log."""
+        """Return the last leader epoch of the log."""
         return await self.client.epoch_end(self.topic, self.partition)
 
     async def is_cut_off(self, before: EpochEnd, end: int) -> bool:
-        """Whether the leader's log has lost offsets below `end`, which was there in the leader epoch `before`: of the
-        epoch that was the last one, every leader's log must still have all."""
+        """Return whether the leader's log has lost offsets below `end`, which was there in the leader epoch `before`:
+        of the epoch that was the last one, every leader's log must still have all."""
         still = await self.client.epoch_end(self.topic, self.partition, before.leader_epoch)
         return 0 <= still.end_offset < end
 
     async def fetched(
         self, start: int, end: int, size: int = FETCH_BYTES, *, committed: bool = True
     ) -> AsyncGenerator[Fetched, None]:
-        """The leader's answers with the batches at [start, end), as `Fetcher.stream` gives them. Each is good until
-        the next one is asked for."""
+        """Yield the leader's answers with the batches at [start, end), as `Fetcher.stream` gives them. Each is good
+        until the next one is asked for."""
         stream = self.client.stream(
             self.topic, self.partition, start, end, max_bytes=size, topic_id=self._topic_id, committed=committed
         )
@@ -132,9 +132,9 @@ class LiveRecords(ComparedRecords):
                 fetched.release()
 
     async def batches(self, start: int, end: int, size: int = FETCH_BYTES) -> AsyncGenerator[Stretch, None]:
-        """The batches at [start, end) that are compared: below `stable` those that a consumer of committed records
-        sees, and after it also those of open transactions. What the first has below `start`, and the last after `end`,
-        is the caller's to skip."""
+        """Yield the batches at [start, end) that are compared: below `stable` those that a consumer of committed
+        records sees, and after it also those of open transactions. What the first has below `start`, and the last after
+        `end`, is the caller's to skip."""
         decided = min(end, max(start, self.stable))
         for first, last, committed in ((start, decided, True), (decided, end, False)):
             if first >= last:
@@ -147,11 +147,11 @@ class LiveRecords(ComparedRecords):
                             yield fetched.data, part
 
     def compared(self, headers: Headers, start: int, *, committed: bool) -> Iterator[Headers]:
-        """The batches among these that are compared: all of them."""
+        """Yield the batches among these that are compared: all of them."""
         yield headers
 
     async def rows(self, start: int, stop: int = MAX_OFFSET) -> AsyncGenerator[Rows, None]:
-        """The records at [start, stop)."""
+        """Yield the records at [start, stop)."""
         size = _ONE_BATCH if stop == start + 1 else FETCH_BYTES
         async with aclosing(self.batches(start, stop, size)) as batches:
             async for data, headers in batches:

@@ -63,7 +63,7 @@ class PlacedDifference:
         return f"{self.topic}-{self.partition}: {told}"
 
     def to_json(self) -> dict[str, Any]:
-        """The difference as the command prints it."""
+        """Return the difference as the command prints it."""
         found = self.found.to_json(self.kind, "offsetA", "offsetB")
         return {"topic": self.topic, "partition": self.partition, **found}
 
@@ -179,7 +179,8 @@ class StreamComparison(Iterator[PlacedDifference]):
                 window = near
 
     def _with_fields(self, item: Difference, one: ReadFrom, other: ReadFrom) -> Difference:
-        """The difference with the fields that differ. Both records are read again for it: nothing else keeps one."""
+        """Return the difference with the fields that differ. Both records are read again for it: nothing else keeps
+        one."""
         if item.kind is not DifferenceKind.CHANGED or self._looked_at >= self._rules.shown:
             return item
         self._looked_at += 1
@@ -189,7 +190,7 @@ class StreamComparison(Iterator[PlacedDifference]):
         return replace(item, fields=differing_fields(left, right, self._rules.ignore))
 
     def _aligned(self, a: _Window, b: _Window, window: int, *, pair_up: bool) -> Alignment:
-        """The next records of both sides, as far as what follows them is known."""
+        """Return the next records of both sides, as far as what follows them is known."""
         if self._rules.offsets or not a.digests or not b.digests:
             return by_offset(a, b, min(a.until, b.until))
         both = min(len(a), len(b))
@@ -224,7 +225,7 @@ class _Window(ListedRecords):
 
 
 def _record_at(read: ReadFrom, offset: int | None) -> LogRecord | None:
-    """The record at an offset, None if it is gone."""
+    """Return the record at an offset, None if it is gone."""
     if offset is None:
         return None
     for rows in read(offset):
@@ -236,6 +237,6 @@ def _record_at(read: ReadFrom, offset: int | None) -> LogRecord | None:
 
 
 def _compared(rows: Rows, ignore: frozenset[str]) -> Rows:
-    """The records without what is not compared."""
+    """Return the records without what is not compared."""
     blank: dict[str, Any] = {name: value for name, value in (("headers", ()), ("timestamp", None)) if name in ignore}
     return as_rows([record._replace(**blank) for record in rows]) if blank else rows

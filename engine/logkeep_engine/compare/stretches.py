@@ -95,7 +95,7 @@ class StretchComparison:
         self._current = RecordDigest(offsets=False)
 
     def _fitting(self, headers: Headers, first: int) -> int:
-        """The number after the batches from `first` on that belong to the current stretch as a whole."""
+        """Return the number after the batches from `first` on that belong to the current stretch as a whole."""
         stretch = self.stretch
         left = -1 if stretch is None else stretch.records - self._current.count
         number = first

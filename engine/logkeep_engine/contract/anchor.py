@@ -47,7 +47,7 @@ def is_consent(text: str) -> bool:
 
 
 def consent_in(text: str) -> str | None:
-    """The consent in a text that a user has written, None if there is none. After a blank it may have more words: a
-    text is used once, so a user can consent to the same thing a second time, as `new again`."""
+    """Return the consent in a text that a user has written, None if there is none. After a blank it may have more
+    words: a text is used once, so a user can consent to the same thing a second time, as `new again`."""
     consent, blank, words = text.partition(" ")
     return consent if is_consent(consent) and (not blank or _AGAIN.fullmatch(words) is not None) else None

@@ -35,7 +35,7 @@ from logkeep_engine.contract.values import parse_cores, parse_quantity
 
 
 def executor_min_mib(cores: int) -> int:
-    """The least memory of an executor pod."""
+    """Return the least memory of an executor pod."""
     return HEAP_MIN_MIB + TASK_MIB * cores
 
 

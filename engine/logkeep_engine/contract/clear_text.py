@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def clear_text_warnings(spec: KafkaBackupSpec | KafkaRestoreSpec) -> tuple[str, ...]:
-    """The warnings for secrets that cross the network unencrypted because the resource says so."""
+    """Return the warnings for secrets that cross the network unencrypted because the resource says so."""
     return tuple(_warnings(spec))
 
 

@@ -89,5 +89,5 @@ def refuse_contradictions(spec: KafkaRestoreSpec) -> None:
 
 
 def _is_set(part: BaseModel, *names: str) -> bool:
-    """Whether one of the fields is not what it is by default."""
+    """Return whether one of the fields is not what it is by default."""
     return any(getattr(part, name) != type(part).model_fields[name].default for name in names)

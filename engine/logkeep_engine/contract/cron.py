@@ -51,7 +51,7 @@ class CronTimes:
         return times
 
     def after(self, moment: datetime) -> datetime | None:
-        """The first time that is later than `moment`, None if there is none for 50 years."""
+        """Return the first time that is later than `moment`, None if there is none for 50 years."""
         for found in CronSim(self.expression, moment.astimezone(self.zone)):
             # An hour that comes twice has one name: CronSim also finds what has passed in its first turn.
             if found.astimezone(UTC) > moment:
@@ -59,8 +59,8 @@ class CronTimes:
         return None
 
     def latest(self, first: datetime, last: datetime) -> datetime | None:
-        """The latest time that is not before `first` and not after `last`. It looks back from `last` in windows that
-        grow, so that a `first` of years ago costs nothing."""
+        """Return the latest time that is not before `first` and not after `last`. It looks back from `last` in windows
+        that grow, so that a `first` of years ago costs nothing."""
         before_first = first - timedelta(seconds=1)
         window = _SMALLEST_WINDOW
         while True:
@@ -77,7 +77,7 @@ class CronTimes:
 
 
 def parse_zone(name: str) -> ZoneInfo:
-    """The zone of this name in the IANA time zone database. Raises CronInvalid."""
+    """Return the zone of this name in the IANA time zone database. Raises CronInvalid."""
     if name.lower() in ("local", "localtime"):
         raise CronInvalid(f"{name!r} would be the time zone of the operator's pod; name a zone such as Europe/Berlin")
     try:
@@ -87,7 +87,7 @@ def parse_zone(name: str) -> ZoneInfo:
 
 
 def _for_cronsim(expression: str) -> str:
-    """The five fields in the words of CronSim."""
+    """Return the five fields in the words of CronSim."""
     fields = _MACROS.get(expression, expression).split()
     if len(fields) != 5:
         raise CronInvalid(f"{expression!r} has {len(fields)} fields, a cron expression has five")
@@ -96,9 +96,9 @@ def _for_cronsim(expression: str) -> str:
 
 
 def _field(text: str, days: str = "") -> str:
-    """The field with `*` for all that means the same. A field of days gets its range, since here dialects differ. If
-    day and weekday are both restricted, one of them suffices, and `*/2` restricts in a CronJob only. A range without an
-    end ends on Saturday, and on the Sunday after it in CronSim."""
+    """Return the field with `*` for all that means the same. A field of days gets its range, since here dialects
+    differ. If day and weekday are both restricted, one of them suffices, and `*/2` restricts in a CronJob only. A range
+    without an end ends on Saturday, and on the Sunday after it in CronSim."""
     terms = text.replace("?", "*").split(",")
     if any(term in _STARS for term in terms):
         return "*"
@@ -106,7 +106,7 @@ def _field(text: str, days: str = "") -> str:
 
 
 def _ranged(term: str, days: str) -> str:
-    """A term with a step, such as `*/2` or `3/2`, with both ends of its range."""
+    """Return a term with a step, such as `*/2` or `3/2`, with both ends of its range."""
     begin, _, step = term.partition("/")
     if begin == "*":
         begin = days

@@ -14,7 +14,7 @@ MAX_PREFIX = 100
 
 
 def parse_share(text: str) -> float:
-    """The share that a percentage says, above 0 and at most 1. Raises ValueError."""
+    """Return the share that a percentage says, above 0 and at most 1. Raises ValueError."""
     share = float(text.removesuffix("%")) / 100
     if not 0 < share <= 1:
         raise ValueError(f"{text!r} must be above 0% and at most 100%")

@@ -70,7 +70,7 @@ class DriverConf:
 
 
 def driver_conf(conf: Mapping[str, str]) -> DriverConf:
-    """The settings in `spark.conf`, in which `problem` has found nothing wrong."""
+    """Return the settings in `spark.conf`, in which `problem` has found nothing wrong."""
     secrets = conf.get(keys.PULL_SECRETS)
     return DriverConf(
         request_cores=conf.get(keys.REQUEST_CORES),
@@ -116,7 +116,7 @@ def variable_problem(name: str) -> str | None:
 
 
 def is_own(name: str) -> bool:
-    """Whether a label or an annotation of this name is one of those by which the operator knows its pods."""
+    """Return whether a label or an annotation of this name is one of those by which the operator knows its pods."""
     return name == LABEL_MANAGED_BY or name.startswith(_OWN_PREFIX)
 
 

@@ -125,7 +125,7 @@ class PlannedRetention(Model):
         return self.model_copy(update={"topics_shown": self.topics_shown[:most]})
 
     def told(self) -> str:
-        """The amount that would go, in words."""
+        """Return the amount that would go, in words."""
         snapshots = f" and {so_many(self.snapshots, 'snapshot')}" if self.snapshots else ""
         return f"{so_many(self.segments, 'segment')}{snapshots} of {so_many(self.topics, 'topic')}, {self.bytes} bytes"
 
@@ -171,11 +171,11 @@ class DryRunReport(Model):
             raise ValueError(f"dryRun.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object."""
+        """Return the JSON object."""
         return self.model_dump(mode="json", by_alias=True)
 
     def bounded(self) -> DryRunReport:
-        """The report with the first items of each list, and texts of at most MAX_TEXT characters."""
+        """Return the report with the first items of each list, and texts of at most MAX_TEXT characters."""
         refusals = (item.model_copy(update={"message": item.message[:MAX_TEXT]}) for item in self.refusals[:MAX_SHOWN])
         topics = self.topics_shown[:MAX_SHOWN]
         return self.model_copy(
@@ -195,7 +195,7 @@ class DryRunReport(Model):
         )
 
     def without_lists(self, length: int) -> DryRunReport:
-        """The numbers, and the first refusal with a message of at most this many characters."""
+        """Return the numbers, and the first refusal with a message of at most this many characters."""
         first = (item.model_copy(update={"message": item.message[:length]}) for item in self.refusals[:1])
         return self.model_copy(
             update={
@@ -211,7 +211,7 @@ class DryRunReport(Model):
         )
 
     def told(self, does: str) -> str:
-        """The report in a sentence. `does` is the verb of the run: restore, archive."""
+        """Return the report in a sentence. `does` is the verb of the run: restore, archive."""
         most = "" if self.exact else "at most "
         new = f" ({self.topics_created} to be created)" if self.topics_created else ""
         records, topics = so_many(self.records, "record"), so_many(self.topics, "topic")

@@ -47,8 +47,8 @@ _WITH_V4 = tuple(map(IPv6Network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", 
 
 
 def is_metadata_host(host: str) -> bool:
-    """Whether a host, without brackets, is a metadata service or a link-local address, in any spelling that resolvers
-    take: 2852039166, 0xa9fea9fe, 0251.0376.0251.0376 and ::ffff:169.254.169.254 are all 169.254.169.254."""
+    """Return whether a host, without brackets, is a metadata service or a link-local address, in any spelling that
+    resolvers take: 2852039166, 0xa9fea9fe, 0251.0376.0251.0376 and ::ffff:169.254.169.254 are all 169.254.169.254."""
     name = host.rstrip(".").lower()
     if name in _METADATA_NAMES:
         return True
@@ -111,8 +111,8 @@ def check_allowed_endpoint(entry: str) -> None:
 
 
 def allow_endpoint(endpoint: str, entries: Iterable[str]) -> bool:
-    """Whether a list of allowed endpoints has the origin of this one. `http://` must be written out: `*` alone allows
-    what is encrypted. What is not an entry allows nothing."""
+    """Return whether a list of allowed endpoints has the origin of this one. `http://` must be written out: `*` alone
+    allows what is encrypted. What is not an entry allows nothing."""
     wanted = origin(endpoint)
     patterns = [
         "https://*" if entry == ANY_ENDPOINT else entry.lower().rstrip("/")
@@ -124,6 +124,6 @@ def allow_endpoint(endpoint: str, entries: Iterable[str]) -> bool:
 
 
 def origin(endpoint: str) -> str:
-    """The endpoint as lists are compared with it: in lower case, without the port that its scheme has anyway."""
+    """Return the endpoint as lists are compared with it: in lower case, without the port that its scheme has anyway."""
     plain = endpoint.lower().rstrip("/")
     return plain.removesuffix(_DEFAULT_PORTS[plain.partition(":")[0]])

@@ -24,7 +24,7 @@ _TOKENS = PurePosixPath("/run/secrets")
 
 
 def resolved(path: str) -> PurePosixPath:
-    """The absolute path without doubled slashes, dots and the links of the image. `..` stays: refuse it."""
+    """Return the absolute path without doubled slashes, dots and the links of the image. `..` stays: refuse it."""
     plain = PurePosixPath("/", path.strip("/"))
     for link, target in _LINKS:
         if plain.is_relative_to(link):
@@ -33,11 +33,11 @@ def resolved(path: str) -> PurePosixPath:
 
 
 def is_system_folder(path: str) -> bool:
-    """Whether a path lies in a folder of the image, or is the root folder."""
+    """Return whether a path lies in a folder of the image, or is the root folder."""
     parts = resolved(path).parts[1:]
     return not parts or parts[0] in _SYSTEM
 
 
 def may_hold_code(path: str) -> bool:
-    """Whether programs look there for code by themselves: in a folder of the image, but for that with tokens."""
+    """Return whether programs look there for code by themselves: in a folder of the image, but for that with tokens."""
     return is_system_folder(path) and not resolved(path).is_relative_to(_TOKENS)

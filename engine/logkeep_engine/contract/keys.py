@@ -19,7 +19,7 @@ class KeyEncoding(StrEnum):
 
 
 def key_of(text: bytes, encoding: KeyEncoding, where: str) -> bytes:
-    """The key that is written so. Raises ValueError, which says `where`."""
+    """Return the key that is written so. Raises ValueError, which says `where`."""
     if encoding is KeyEncoding.TEXT:
         return text
     try:
@@ -29,8 +29,8 @@ def key_of(text: bytes, encoding: KeyEncoding, where: str) -> bytes:
 
 
 def keys_in(content: bytes, encoding: KeyEncoding, name: str) -> list[bytes]:
-    """The keys in a file, one a line. Lines without anything are left out. Raises ValueError, which names the file as
-    `name`, for a line that is not a key, and if there is none."""
+    """Return the keys in a file, one a line. Lines without anything are left out. Raises ValueError, which names the
+    file as `name`, for a line that is not a key, and if there is none."""
     lines = (line.removesuffix(b"\r") for line in content.split(b"\n"))
     found = [
         key_of(line, encoding, f"{name}: line {number}") for number, line in enumerate(lines, start=1) if line.strip()
@@ -41,5 +41,5 @@ def keys_in(content: bytes, encoding: KeyEncoding, name: str) -> list[bytes]:
 
 
 def different(keys: Iterable[bytes]) -> tuple[bytes, ...]:
-    """The keys, each once."""
+    """Return the keys, each once."""
     return tuple(dict.fromkeys(keys))

@@ -40,12 +40,12 @@ def map_of(*names: str) -> Any:
 
 
 def rule(text: str, message: str) -> Any:
-    """A rule of a field, in CEL."""
+    """Return a rule of a field, in CEL."""
     return Field(json_schema_extra={RULES: [{"rule": text, "message": message}]})
 
 
 def rules(*pairs: tuple[str, str]) -> ConfigDict:
-    """The rules of a model, in CEL, each with its message."""
+    """Return the rules of a model, in CEL, each with its message."""
     return ConfigDict(json_schema_extra={RULES: [{"rule": text, "message": message} for text, message in pairs]})
 
 

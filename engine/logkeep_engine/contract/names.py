@@ -72,7 +72,7 @@ class Keys:
     ca_file: str
 
     def part(self, name: str) -> str:
-        """The name of a part of the store as the user writes it: storage.endpoint, --endpoint."""
+        """Return the name of a part of the store as the user writes it: storage.endpoint, --endpoint."""
         if self.field:
             return f"{self.field}.{name}"
         return "the URI" if name == "uri" else f"--{name}"

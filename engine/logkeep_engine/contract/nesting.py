@@ -27,8 +27,8 @@ _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)
 
 
 def loads(text: str | bytes, *, most: int = MOST_VALUES) -> Any:
-    """The value of a JSON text. Raises ValueError if it is not JSON, nests too deeply, or has more than `most` values,
-    about 64 bytes each."""
+    """Return the value of a JSON text. Raises ValueError if it is not JSON, nests too deeply, or has more than `most`
+    values, about 64 bytes each."""
     if len(text) > _SMALL and (values := _values(text)) > most:
         raise ValueError(f"it has about {values} values, more than {most}")
     try:
@@ -38,8 +38,8 @@ def loads(text: str | bytes, *, most: int = MOST_VALUES) -> Any:
 
 
 def loads_cut(data: bytes) -> Any:
-    """The value of a JSON text that nests as deep as it likes: where that is too deep, what lies below 200 levels is
-    null. Raises ValueError."""
+    """Return the value of a JSON text that nests as deep as it likes: where that is too deep, what lies below 200
+    levels is null. Raises ValueError."""
     try:
         return json.loads(data)
     except RecursionError:
@@ -68,7 +68,7 @@ def _items(value: dict[str, Any] | list[Any]) -> list[Any]:
 
 
 def _cut(data: bytes) -> bytes:
-    """The text with null in place of each object and list that lies too deep."""
+    """Return the text with null in place of each object and list that lies too deep."""
     kept: list[bytes] = []
     at = level = begin = 0
     for token in _TOKEN.finditer(data):

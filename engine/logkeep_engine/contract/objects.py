@@ -59,17 +59,17 @@ class OtherObject(ValueError):
 
 
 def is_name(text: object) -> TypeGuard[str]:
-    """Whether this can be the name of an object: a DNS subdomain as RFC 1123 has it."""
+    """Return whether this can be the name of an object: a DNS subdomain as RFC 1123 has it."""
     return isinstance(text, str) and len(text) <= MAX_DNS_NAME and _NAME.fullmatch(text) is not None
 
 
 def is_namespace(text: object) -> TypeGuard[str]:
-    """Whether this can be the name of a namespace: a DNS label as RFC 1123 has it."""
+    """Return whether this can be the name of a namespace: a DNS label as RFC 1123 has it."""
     return isinstance(text, str) and len(text) <= MAX_DNS_LABEL and _LABEL.fullmatch(text) is not None
 
 
 def plural(kind: str) -> str:
-    """The name of a kind in paths."""
+    """Return the name of a kind in paths."""
     return _PLACES[kind].plural
 
 
@@ -81,7 +81,8 @@ def api_path(
     part: str | None = None,
     api_version: str | None = None,
 ) -> str:
-    """The path of an object, or without a name of all objects of a kind. Namespace None stands for the whole cluster.
+    """Return the path of an object, or without a name of all objects of a kind. Namespace None stands for the whole
+    cluster.
 
     `part` is the last segment, such as `status` or `log`. `api_version` is another version than the usual one. Raises
     NotAName, which says what is wrong."""

@@ -35,7 +35,7 @@ class SpecInvalid(ValueError):
 
 
 def parse_model(model: type[M], spec: Mapping[str, Any]) -> M:
-    """The typed spec. Raises SpecInvalid whose problems name the fields (`spec.topics.include[0]`)."""
+    """Return the typed spec. Raises SpecInvalid whose problems name the fields (`spec.topics.include[0]`)."""
     try:
         return model.model_validate(dict(spec))
     except ValidationError as error:
@@ -46,7 +46,7 @@ def parse_model(model: type[M], spec: Mapping[str, Any]) -> M:
 
 
 def _follows(item: Any, problems: Sequence[Any]) -> bool:
-    """Whether a list is only too short because an item of it is wrong, which is a problem of its own."""
+    """Return whether a list is only too short because an item of it is wrong, which is a problem of its own."""
     where = item["loc"]
     return item["type"] == "too_short" and any(
         len(other["loc"]) > len(where) and other["loc"][: len(where)] == where for other in problems
@@ -83,5 +83,5 @@ def _say(item: Any) -> str:
 
 
 def _written(value: Any) -> str:
-    """The value as YAML has it, in single quotes if it is a string."""
+    """Return the value as YAML has it, in single quotes if it is a string."""
     return repr(value) if isinstance(value, str) else json.dumps(value, default=str)

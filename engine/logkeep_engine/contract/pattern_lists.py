@@ -36,7 +36,7 @@ def _readable(patterns: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def not_a_pattern(text: str, error: PatternInvalid) -> str:
-    """The sentence for a field that holds a wrong pattern."""
+    """Return the sentence for a field that holds a wrong pattern."""
     return f"{text!r} is not a regular expression: {error}"
 
 
@@ -47,8 +47,8 @@ def refuse(what: str, given: str, *where: int | str) -> NoReturn:
 
 
 def told_unmatched(field: str, patterns: Sequence[str], chosen: Collection[str], what: str) -> list[str]:
-    """A sentence for each pattern of a field, or of an option, that matches none of the names that were chosen. `what`:
-    of what these are the names."""
+    """Return a sentence for each pattern of a field, or of an option, that matches none of the names that were chosen.
+    `what`: of what these are the names."""
     is_option = field.startswith("--")
     return [
         f"{field if is_option else f'{field}[{at}]'} {patterns[at]!r} chooses no {what}"

@@ -47,11 +47,11 @@ class Pattern:
         self._compiled = _compiled(text)
 
     def matches(self, name: str) -> bool:
-        """Whether it matches the whole name."""
+        """Return whether it matches the whole name."""
         return self.text == _ANY or self._compiled.fullmatch(_bytes(name)) is not None
 
     def occurs_in(self, text: str) -> bool:
-        """Whether it matches a part of the text."""
+        """Return whether it matches a part of the text."""
         return self._compiled.search(_bytes(text)) is not None
 
     @property
@@ -70,7 +70,7 @@ class RenameRule:
         self._parts = self._read(to)
 
     def new_name(self, name: str) -> str | None:
-        """The name that a name gets, or None if the rule does not match it."""
+        """Return the name that a name gets, or None if the rule does not match it."""
         match = self._compiled.fullmatch(_bytes(name))
         if match is None:
             return None
@@ -82,7 +82,7 @@ class RenameRule:
         return int(self._compiled.programsize)
 
     def _read(self, to: str) -> list[str | int]:
-        """The pieces of the new name: text, and numbers of groups."""
+        """Return the pieces of the new name: text, and numbers of groups."""
         parts: list[str | int] = []
         rest = to
         while rest:
@@ -113,16 +113,16 @@ class NamePatterns:
         self._exclude = _any_of([Pattern(text) for text in exclude])
 
     def chooses(self, name: str) -> bool:
-        """Whether the patterns choose the name."""
+        """Return whether the patterns choose the name."""
         return any(pattern.matches(name) for pattern in self._include) and not self.excludes(name)
 
     def excludes(self, name: str) -> bool:
-        """Whether `exclude` leaves the name out, whatever `include` says."""
+        """Return whether `exclude` leaves the name out, whatever `include` says."""
         return any(pattern.matches(name) for pattern in self._exclude)
 
     def unmatched(self, names: Collection[str]) -> list[int]:
-        """The places in `include` of the patterns that match none of these names. `.*` takes what there is, so it names
-        nothing that could be missing."""
+        """Return the places in `include` of the patterns that match none of these names. `.*` takes what there is, so
+        it names nothing that could be missing."""
         return [
             at
             for at, pattern in enumerate(self._each)

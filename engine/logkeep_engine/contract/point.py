@@ -19,7 +19,7 @@ _MS = timedelta(milliseconds=1)
 
 
 def parse_moment(text: str) -> int:
-    """The ms since the epoch of a time such as `2026-11-17T14:05:00Z`. Raises ValueError."""
+    """Return the ms since the epoch of a time such as `2026-11-17T14:05:00Z`. Raises ValueError."""
     if _MOMENT.match(text) is not None:
         try:
             found = (datetime.fromisoformat(text) - _EPOCH) // _MS

@@ -16,7 +16,7 @@ ARGUMENT_RUN = "--run-id"
 
 
 def request_hash(files: Mapping[str, bytes]) -> str:
-    """The SHA-256, in hexadecimal, of names and contents of all files."""
+    """Return the SHA-256, in hexadecimal, of names and contents of all files."""
     digest = hashlib.sha256()
     for name in sorted(files):
         for part in (name.encode(), files[name]):
@@ -26,12 +26,12 @@ def request_hash(files: Mapping[str, bytes]) -> str:
 
 
 def hash_of_config_map(body: Mapping[str, Any]) -> str:
-    """The hash of the files that a ConfigMap becomes when it is mounted."""
+    """Return the hash of the files that a ConfigMap becomes when it is mounted."""
     return request_hash({name: text.encode() for name, text in body["data"].items()})
 
 
 def hash_of_job(body: Mapping[str, Any]) -> str | None:
-    """The hash that a Job carries of its request, None if it carries none."""
+    """Return the hash that a Job carries of its request, None if it carries none."""
     pod = (body.get("spec") or {}).get("template", {}).get("spec") or {}
     for container in pod.get("containers") or ():
         found = _value(container.get("args") or ())
@@ -41,7 +41,7 @@ def hash_of_job(body: Mapping[str, Any]) -> str | None:
 
 
 def mounted_files(folder: Path) -> dict[str, bytes]:
-    """The files of a ConfigMap that is mounted here. The kubelet's own entries begin with two dots."""
+    """Return the files of a ConfigMap that is mounted here. The kubelet's own entries begin with two dots."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.startswith("..")}
 
 

@@ -477,5 +477,5 @@ class KafkaRestoreSpec(Model):
 
 
 def parse_restore(spec: Mapping[str, Any]) -> KafkaRestoreSpec:
-    """The typed spec; raises SpecInvalid whose problems name the fields."""
+    """Return the typed spec; raises SpecInvalid whose problems name the fields."""
     return parse_model(KafkaRestoreSpec, spec)

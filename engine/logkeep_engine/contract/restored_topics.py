@@ -35,7 +35,7 @@ class Rename(Model):
     """The new name, which may use groups of from as \\1 or \\g<name>."""
 
     def rule(self) -> RenameRule:
-        """The rule, ready for names. Raises ValueError."""
+        """Return the rule, ready for names. Raises ValueError."""
         return RenameRule(self.from_, self.to)
 
 

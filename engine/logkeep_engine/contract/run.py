@@ -54,12 +54,12 @@ class Document(Model):
         return StoredDocument(cls.__name__, 1, {})
 
     def to_json(self) -> str:
-        """The JSON."""
+        """Return the JSON."""
         return self._kind().head(self.model_dump(by_alias=True)).decode("utf-8", "surrogatepass") + "}"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """The document of a text. Raises DocumentRefused."""
+        """Return the document of a text. Raises DocumentRefused."""
         body = cls._kind().body_of(text)
         try:
             return cls.model_validate(body)
@@ -194,7 +194,7 @@ class RunResult(Document):
         return self
 
     def to_termination_message(self, limit: int) -> str:
-        """The JSON, with lists dropped and the message cut until it fits `limit` bytes of UTF-8."""
+        """Return the JSON, with lists dropped and the message cut until it fits `limit` bytes of UTF-8."""
         short = replace(
             self,
             loss=(),

@@ -24,8 +24,8 @@ _OF_EXECUTORS = ("spark.executor.", "spark.kubernetes.executor.")
 
 
 def is_for_spark(key: str) -> bool:
-    """Whether a key has no effect in a run whose work the driver does itself, without Spark, though it does not say
-    that it is for executors."""
+    """Return whether a key has no effect in a run whose work the driver does itself, without Spark, though it does not
+    say that it is for executors."""
     if key in _OF_THE_POD or key == TASK_MAX_FAILURES:
         return False
     return not key.startswith((EXECUTOR_ENV, *_OF_THE_POD_PREFIXES, *_OF_EXECUTORS))

@@ -261,5 +261,5 @@ class KafkaBackupSpec(Model):
 
 
 def parse_backup(spec: Mapping[str, Any]) -> KafkaBackupSpec:
-    """The typed spec; raises SpecInvalid whose problems name the fields (`spec.topics.include[0]`)."""
+    """Return the typed spec; raises SpecInvalid whose problems name the fields (`spec.topics.include[0]`)."""
     return parse_model(KafkaBackupSpec, spec)

@@ -158,5 +158,5 @@ class ArchiveSpec(StorageSpec):
 
 
 def mount_path(storage: StorageSpec) -> str:
-    """Where the volume of a file:// uri is mounted."""
+    """Return where the volume of a file:// uri is mounted."""
     return str(PurePosixPath(storage.uri.removeprefix("file://")))

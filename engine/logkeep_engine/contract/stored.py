@@ -68,7 +68,7 @@ class StoredDocument:
     most: int = 1 << 30
 
     def dumps(self, body: Mapping[str, Any], *, indent: int | None = None) -> bytes:
-        """The bytes to store. Raises ValueError unless `body` has exactly the keys of this kind."""
+        """Return the bytes to store. Raises ValueError unless `body` has exactly the keys of this kind."""
         if body.keys() != self.shape.keys():
             raise ValueError(f"{self.what}: keys {sorted(body.keys() ^ self.shape.keys())}")
         separators = (",", ":") if indent is None else None
@@ -77,18 +77,18 @@ class StoredDocument:
         return text.encode("utf-8", "surrogatepass")
 
     def head(self, body: Mapping[str, Any]) -> bytes:
-        """The beginning of a document whose other keys the caller writes after it."""
+        """Return the beginning of a document whose other keys the caller writes after it."""
         text = json.dumps({"format": self.format, **body}, ensure_ascii=False, separators=(",", ":"))
         return text[:-1].encode("utf-8", "surrogatepass")
 
     def loads(self, data: str | bytes) -> dict[str, Any]:
-        """The values by their keys, without the format. Raises DocumentUnknown and DocumentDamaged."""
+        """Return the values by their keys, without the format. Raises DocumentUnknown and DocumentDamaged."""
         document = self.body_of(data)
         self.check(document)
         return document
 
     def body_of(self, data: str | bytes) -> dict[str, Any]:
-        """The same, for who checks keys and kinds itself."""
+        """Return the same, for who checks keys and kinds itself."""
         if len(data) > self.most:
             raise DocumentDamaged(f"not a {self.what}: {len(data)} bytes, of at most {self.most}")
         try:
@@ -167,7 +167,7 @@ def _check_row(value: Any, shape: tuple[Shape, ...], where: str) -> None:
 
 
 def _is_one(value: Any, shape: Shape) -> bool:
-    """Whether a value is of a type, or of one of several."""
+    """Return whether a value is of a type, or of one of several."""
     kinds = shape.__args__ if isinstance(shape, UnionType) else (_NONE if shape is None else shape,)
     if type(value) is float:
         return float in kinds and math.isfinite(value)
@@ -175,7 +175,7 @@ def _is_one(value: Any, shape: Shape) -> bool:
 
 
 def shown_value(value: Any) -> str:
-    """A value, for messages."""
+    """Return a value, for messages."""
     if isinstance(value, (dict, list)):
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
     return ascii(value)[:100]

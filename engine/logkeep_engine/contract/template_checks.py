@@ -114,7 +114,7 @@ def _container(
 
 
 def _meet(one: PurePosixPath, other: PurePosixPath) -> bool:
-    """Whether one of the paths lies in the other."""
+    """Return whether one of the paths lies in the other."""
     return one.is_relative_to(other) or other.is_relative_to(one)
 
 

@@ -33,7 +33,8 @@ def parse_cores(text: str) -> int:
 
 
 def parse_timestamp(text: object) -> datetime | None:
-    """The time that a field of a resource says. The answer is None if there is no text, or if it is not a time."""
+    """Return the time that a field of a resource says. The answer is None if there is no text, or if it is not a
+    time."""
     if not isinstance(text, str):
         return None
     try:
@@ -63,7 +64,7 @@ def told_aborted(records: int) -> str:
 
 
 def human_time(seconds: float) -> str:
-    """A time in seconds since the epoch → 2026-11-21T14:05:00Z."""
+    """Return a time in seconds since the epoch → 2026-11-21T14:05:00Z."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -143,7 +144,7 @@ _CRON = re.compile(rf"@(yearly|annually|monthly|weekly|daily|midnight|hourly)|{_
 
 
 def _cron(text: str) -> str:
-    """The form alone. Whether the numbers are a time, the operator knows, who follows the schedule."""
+    """Return the form alone. Whether the numbers are a time, the operator knows, who follows the schedule."""
     if _CRON.fullmatch(text) is None:
         raise ValueError(
             f"{text!r} is not a cron expression as in a CronJob: five fields such as '0 2 * * *', or @yearly, "
@@ -153,12 +154,12 @@ def _cron(text: str) -> str:
 
 
 def url_host(host: str) -> str:
-    """A host as URLs have it: an address of IPv6 is in brackets."""
+    """Return a host as URLs have it: an address of IPv6 is in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 def host_port(host: str, port: int | str) -> str:
-    """An address as `bootstrapServers` has it."""
+    """Return an address as `bootstrapServers` has it."""
     return f"{url_host(host)}:{port}"
 
 

@@ -15,7 +15,7 @@ import time
 
 
 def visible(text: str) -> str:
-    r"""The text on one line, with each character visible. One that is not printable (`str.isprintable`: control
+    r"""Return the text on one line, with each character visible. One that is not printable (`str.isprintable`: control
     and format characters, line separators, halves of characters, blanks other than a space) is shown as \x1b or
     \u202e."""
     if text.isprintable():
@@ -24,15 +24,15 @@ def visible(text: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    """The text as `visible` shows it, but line breaks and tabs stay: for a document of ours, which has lines."""
+    """Return the text as `visible` shows it, but line breaks and tabs stay: for a document of ours, which has lines."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else _escaped(c) for c in text)
 
 
 def visible_json(document: str) -> str:
-    r"""A JSON document with the same meaning, in which what is not printable is escaped as \u009b. Line breaks of the
-    document itself stay."""
+    r"""Return a JSON document with the same meaning, in which what is not printable is escaped as \u009b. Line breaks
+    of the document itself stay."""
     if document.isprintable():
         return document
     return "".join(c if c.isprintable() or c == "\n" else _json_escaped(c) for c in document)
@@ -100,7 +100,7 @@ MESSAGE_MAX = 1024
 
 
 def cut(message: str, most: int = MESSAGE_MAX) -> str:
-    """The message on one line, of which each character is seen (`visible`), and at most this many characters of it: for
-    conditions, events and entries of a status, which people read on terminals."""
+    """Return the message on one line, of which each character is seen (`visible`), and at most this many characters of
+    it: for conditions, events and entries of a status, which people read on terminals."""
     message = visible(message)
     return message if len(message) <= most else message[: most - 1] + "…"

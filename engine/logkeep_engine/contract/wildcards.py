@@ -7,5 +7,5 @@ from collections.abc import Iterable
 
 
 def matches_any(name: str, patterns: Iterable[str]) -> bool:
-    """Whether a pattern is the whole name. `*` stands for any characters, also for none."""
+    """Return whether a pattern is the whole name. `*` stands for any characters, also for none."""
     return any(re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name) for pattern in patterns)

@@ -65,7 +65,7 @@ def check_segments(
 
 
 def rebuilt_index(storage: Storage, found: FoundSegment, size: int) -> bytes:
-    """The index of the first `size` bytes of a Records segment, which hold whole records only."""
+    """Return the index of the first `size` bytes of a Records segment, which hold whole records only."""
     index = bytearray(MAGIC)
     with storage.reader(found.path) as reader:
         for block in records_format.read_blocks(_first(iter(reader.read_block, b""), size)):

@@ -67,7 +67,7 @@ class Adopted:
 
 
 def topic_id(uri: str, topic: str) -> str:
-    """An id for a topic that has none: a UUID of version 5 in base64url."""
+    """Return an id for a topic that has none: a UUID of version 5 in base64url."""
     made = uuid.uuid5(uuid.NAMESPACE_URL, f"{uri}/{topic}")
     return urlsafe_b64encode(made.bytes).decode().rstrip("=")
 
@@ -173,7 +173,7 @@ def _left_out(others: Sequence[str]) -> list[str]:
 
 
 def _named(facts: SegmentFacts, found: FoundSegment) -> SegmentFacts:
-    """The facts of a segment by its name: the original tool of the Records format names the first segment of a
+    """Return the facts of a segment by its name: the original tool of the Records format names the first segment of a
     partition by offset 0, whatever its first record is."""
     if not found.index_path or found.number == facts.base_offset:
         return facts
@@ -262,7 +262,7 @@ def _groups(uri: str, folder: Folder, contents: Mapping[str, bytes]) -> tuple[li
 
 
 def tool_source(storage: Storage, paths: Sequence[str] | None = None) -> ConvertSource:
-    """A backup of `osodevops/kafka-backup` at `storage`: its own folder, or the one above with one backup in it.
+    """Return a backup of `osodevops/kafka-backup` at `storage`: its own folder, or the one above with one backup in it.
 
     Raises FolderRefused for several, and for a manifest that is not one or names segments that overlap;
     ObjectMissing if there is none.
@@ -368,7 +368,8 @@ def _segments(name: str, topic: str, part: osodevops.ManifestPartition, strip: s
 def _ranges(
     name: str, topic: str, part: osodevops.ManifestPartition, segments: Sequence[ForeignSegment]
 ) -> tuple[list[Range], list[osodevops.ManifestGap]]:
-    """The ranges that are archived, and the gaps of the partition. A gap in which a segment has records is refused."""
+    """Return the ranges that are archived, and the gaps of the partition. A gap in which a segment has records is
+    refused."""
     lost = sorted((gap for gap in part.gaps if gap.end > gap.start), key=lambda gap: gap.start)
     for gap in lost:
         for segment in segments:

@@ -147,7 +147,7 @@ class _Adoption(ArchivingRun):
         log.warning("%s/%s: %s", storage.uri, found.path, item.what)
 
     def result(self) -> RunResult:
-        """The result with the facts so far. Its outcome and exit code are those of a failed run."""
+        """Return the result with the facts so far. Its outcome and exit code are those of a failed run."""
         result, source = super().result(), self._source
         if source is None:
             return result
@@ -168,8 +168,8 @@ _AGAIN = "To import what has been added to it since, remove archive.json and cat
 
 
 def check_not_imported(storage: Storage) -> ArchiveState:
-    """The state of an import that has begun here and has not come to its end. Raises ArchiveMismatch if another archive
-    is there."""
+    """Return the state of an import that has begun here and has not come to its end. Raises ArchiveMismatch if another
+    archive is there."""
     try:
         archive = Archive.open(storage)
     except ArchiveMissing:
@@ -305,7 +305,7 @@ def _group_work(segments: Sequence[FoundSegment]) -> list[tuple[FoundSegment, ..
 
 
 def _parts(groups: Sequence[tuple[FoundSegment, ...]]) -> list[ProgressRange]:
-    """The ranges for the progress report. They are counted in bytes, since offsets are not known yet."""
+    """Return the ranges for the progress report. They are counted in bytes, since offsets are not known yet."""
     parts = []
     for number, group in enumerate(groups):
         parts.append(
@@ -335,8 +335,8 @@ def _positions(source: ConvertSource, runner_factory: Callable[[], TaskRunner]) 
 
 
 def _read_positions(storage: Storage, work: _PositionWork, context: TaskContext) -> tuple[GroupEntry, ...]:
-    """The last position of each group and partition. All records of a group lie in one partition of the topic, so these
-    are all."""
+    """Return the last position of each group and partition. All records of a group lie in one partition of the topic,
+    so these are all."""
     last: dict[tuple[str, str, int], GroupEntry] = {}
     for entry in work.segments:
         for records in read_records(storage, CONSUMER_OFFSETS, work.partition, entry):

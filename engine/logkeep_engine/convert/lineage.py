@@ -31,7 +31,7 @@ class Leaders:
 
 
 def leaders_of(state: ArchiveState) -> dict[Partition, Leaders]:
-    """The leaders of each partition of which something is known, by topic id and partition."""
+    """Return the leaders of each partition of which something is known, by topic id and partition."""
     return {
         key: Leaders(state.leaders.get(key, UNKNOWN), tuple(state.epochs.get(key, ())), tuple(state.old_ends(key)))
         for key in {*state.leaders, *state.epochs, *state.lines}

@@ -19,8 +19,8 @@ from logkeep_engine.formats.records_names import RecordsName, read_partition_ind
 
 
 def missing_segments(uri: str, folder: Folder, contents: Mapping[str, bytes]) -> tuple[list[str], list[str]]:
-    """The damage and the notes that the indexes of partitions lead to; their `contents` are given by path. An index
-    that cannot be read is a note only: the names of the segments say the same."""
+    """Return the damage and the notes that the indexes of partitions lead to; their `contents` are given by path. An
+    index that cannot be read is a note only: the names of the segments say the same."""
     there: dict[tuple[str, int], list[int]] = {}
     for found in folder.segments:
         there.setdefault((found.topic, found.partition), []).append(found.number)

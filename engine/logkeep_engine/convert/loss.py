@@ -72,7 +72,7 @@ class LossReport:
         return [loss for loss in self.losses if loss.kind not in OF_BATCHES]
 
     def refused(self, target: str) -> FormatLoss:
-        """The error that names what of the records would be lost."""
+        """Return the error that names what of the records would be lost."""
         losses = self.of_records
         shown = "; ".join(
             f"{loss.kind} in {_records(loss.count)} of topic {loss.topic!r} partition {loss.partition}, "
@@ -87,7 +87,7 @@ class LossReport:
         )
 
     def warnings(self) -> list[str]:
-        """The warnings for the result of a run: a line for each kind."""
+        """Return the warnings for the result of a run: a line for each kind."""
         lines = []
         losses = self.losses
         for kind in LossKind:
@@ -100,17 +100,17 @@ class LossReport:
         return lines
 
     def rows(self) -> list[dict[str, Any]]:
-        """The losses as `-o json` shows them, and as the stored report has them."""
+        """Return the losses as `-o json` shows them, and as the stored report has them."""
         rows: list[dict[str, Any]] = json.loads(dump_losses(self.losses))["losses"]
         return rows
 
     def to_json(self) -> bytes:
-        """The content of `runs/<run id>/format-loss.json`, as a backup writes it."""
+        """Return the content of `runs/<run id>/format-loss.json`, as a backup writes it."""
         return dump_losses(self.losses)
 
     @classmethod
     def from_json(cls, data: bytes) -> LossReport:
-        """The reverse of `to_json`."""
+        """Return the reverse of `to_json`."""
         return cls(load_losses(data))
 
 

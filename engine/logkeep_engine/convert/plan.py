@@ -71,7 +71,7 @@ class ConvertPlan:
     begun: int = 0
 
     def to_json(self) -> bytes:
-        """The document that is stored in the target."""
+        """Return the document that is stored in the target."""
         return CONVERT_PLAN.dumps(
             {
                 "runId": self.run_id,
@@ -155,7 +155,7 @@ def make_plan(
 def _lacking(
     source: ConvertSource, keys: Iterable[Partition], state: ArchiveState, chunk_bytes: int
 ) -> Iterator[tuple[str, int, int, int, int]]:
-    """The chunks of what these partitions of the source have and an archive at `state` has not."""
+    """Yield the chunks of what these partitions of the source have and an archive at `state` has not."""
     for key in keys:
         segments = source.segments.get(key, ())
         for covered in source.coverage.get(key, ()):
@@ -167,9 +167,9 @@ def _lacking(
 def up_to_exact(
     plan: ConvertPlan, source: ConvertSource, state: ArchiveState, chunk_bytes: int = CHUNK_BYTES
 ) -> ConvertPlan:
-    """The plan of a run that is started again, and what else of its partitions the target at `state` must have to be
-    exact. If a snapshot or a new generation stands for the planned part of the log since, that has no records which
-    were overwritten after it. So the part after it is converted, too."""
+    """Return the plan of a run that is started again, and what else of its partitions the target at `state` must have
+    to be exact. If a snapshot or a new generation stands for the planned part of the log since, that has no records
+    which were overwritten after it. So the part after it is converted, too."""
     ends: dict[Partition, int] = {}
     for chunk in plan.chunks:
         key = (chunk.topic_id, chunk.partition)
@@ -199,7 +199,7 @@ def cut(segments: Iterable[SourceSegment], start: int, end: int, chunk_bytes: in
 
 
 def clipped(segments: Sequence[WholeSegment], start: int, end: int) -> Iterator[SourceSegment]:
-    """The segments, or slices of them, that lie in [start, end)."""
+    """Yield the segments, or slices of them, that lie in [start, end)."""
     for at in range(max(0, bisect_right(segments, start, key=_base) - 1), len(segments)):
         segment = segments[at]
         if segment.base_offset >= end:
@@ -217,7 +217,7 @@ def _seen(segment: WholeSegment) -> SeenSegment:
 
 
 def segments_of(source: ConvertSource, chunks: Sequence[ConvertChunk]) -> dict[int, tuple[SourceSegment, ...]]:
-    """The segments of each chunk by its number. Each partition of the source is read once."""
+    """Return the segments of each chunk by its number. Each partition of the source is read once."""
     found: dict[int, tuple[SourceSegment, ...]] = {}
     by_partition: dict[Partition, list[ConvertChunk]] = {}
     for chunk in chunks:
@@ -230,7 +230,7 @@ def segments_of(source: ConvertSource, chunks: Sequence[ConvertChunk]) -> dict[i
 
 
 def open_chunks(plan: ConvertPlan, state: ArchiveState) -> list[ConvertChunk]:
-    """The chunks that the target does not have yet: a chunk is committed whole."""
+    """Return the chunks that the target does not have yet: a chunk is committed whole."""
     return [chunk for chunk in plan.chunks if state.uncovered(chunk.topic_id, chunk.partition, chunk.start, chunk.end)]
 
 
@@ -290,8 +290,8 @@ def check_additions(
 
 
 def _unseen(now: SeenSegment, before: SeenSegment | None) -> Range:
-    """The range in which the segment has records that were not seen: its end if it has grown, all of it if it is new or
-    another."""
+    """Return the range in which the segment has records that were not seen: its end if it has grown, all of it if it is
+    new or another."""
     if before == now:
         return now.next_offset, now.next_offset
     if before is not None and before.next_offset < now.next_offset and before.records < now.records:
@@ -300,7 +300,7 @@ def _unseen(now: SeenSegment, before: SeenSegment | None) -> Range:
 
 
 def _done(chunks: Iterable[ConvertChunk]) -> ArchiveState:
-    """The state of an archive that has these chunks and nothing else."""
+    """Return the state of an archive that has these chunks and nothing else."""
     state = ArchiveState()
     state.add_facts((), (Coverage(item.topic_id, item.partition, item.start, item.end) for item in chunks), (), ())
     return state

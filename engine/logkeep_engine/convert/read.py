@@ -37,8 +37,8 @@ def read_records(
     aborted: Sequence[AbortedTxn] = (),
     count: LossCount | None = None,
 ) -> Iterator[Sequence[LogRecord]]:
-    """The records of one segment in lists of bounded size. Raises ArchiveDamaged, which names the object, at the first
-    damage: records that were handed out before are worth nothing then."""
+    """Return the records of one segment in lists of bounded size. Raises ArchiveDamaged, which names the object, at the
+    first damage: records that were handed out before are worth nothing then."""
     if isinstance(segment, ForeignSlice):
         whole = read_records(storage, topic, partition, segment.segment, aborted, count)
         return _between(whole, segment.start, segment.end)
@@ -51,7 +51,7 @@ def read_records(
 
 
 def _between(lists: Iterable[Sequence[LogRecord]], start: int, end: int) -> Iterator[Sequence[LogRecord]]:
-    """The records with offsets in [start, end). All are read, since the whole segment is checked."""
+    """Yield the records with offsets in [start, end). All are read, since the whole segment is checked."""
     for records in lists:
         low, high = (bisect_left(records, offset, key=_offset) for offset in (start, end))
         if low < high:

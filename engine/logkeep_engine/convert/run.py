@@ -92,7 +92,7 @@ class ConvertOptions:
     digest: DigestAlgorithm | None = None
 
     def text(self) -> dict[str, str]:
-        """The options that change the bytes that are written."""
+        """Return the options that change the bytes that are written."""
         options = self.format_options
         return {
             "segmentBytes": str(self.segment_bytes),
@@ -165,7 +165,7 @@ class _ConvertRun(ArchivingRun):
             self._convert_all(source)
 
     def _lease(self, source: ConvertSource) -> AbstractContextManager[None]:
-        """A lease on the objects of a source that is an archive, unless nothing shall be written."""
+        """Return a lease on the objects of a source that is an archive, unless nothing shall be written."""
         if source.commit is None or self._dry_run:
             return nullcontext()
         return reading(source.storage, self._run_id, source.commit)
@@ -225,7 +225,7 @@ class _ConvertRun(ArchivingRun):
         return True
 
     def _stored(self, existing: Archive | None) -> LossReport | None:
-        """The losses that an earlier attempt of this run has found."""
+        """Return the losses that an earlier attempt of this run has found."""
         if existing is None:
             return None
         try:
@@ -311,7 +311,7 @@ class _ConvertRun(ArchivingRun):
         ]
 
     def _needs_aborted(self, work: ChunkWork) -> bool:
-        """Whether records of transactions are taken out of their batches."""
+        """Return whether records of transactions are taken out of their batches."""
         return any(
             isinstance(segment, SegmentEntry) and segment.transactional and not is_copied(self._options.format, segment)
             for segment in work.segments
@@ -381,7 +381,7 @@ class _ConvertRun(ArchivingRun):
         self._bundle(writer)
 
     def result(self) -> RunResult:
-        """The result with the facts so far. Its outcome and exit code are those of a failed run."""
+        """Return the result with the facts so far. Its outcome and exit code are those of a failed run."""
         result = super().result()
         if self._plan is not None:
             result = replace(
@@ -403,7 +403,7 @@ class Aborted:
         self._found: dict[tuple[str, int], list[AbortedTxn]] = {}
 
     def reaching_into(self, work: ChunkWork) -> tuple[AbortedTxn, ...]:
-        """The aborted transactions that records of the chunk may belong to."""
+        """Return the aborted transactions that records of the chunk may belong to."""
         if not any(is_kafka(segment) for segment in work.segments):
             return ()
         start, end = work.segments[0].base_offset, work.segments[-1].next_offset
@@ -411,7 +411,7 @@ class Aborted:
         return tuple(txn for txn in found if txn.first_offset < end and txn.last_offset >= start)
 
     def of(self, topic_id: str, partition: int) -> list[AbortedTxn]:
-        """All aborted transactions of a partition."""
+        """Return all aborted transactions of a partition."""
         key = (topic_id, partition)
         if key not in self._found:
             self._found[key] = self._read(*key)

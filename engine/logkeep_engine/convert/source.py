@@ -76,7 +76,7 @@ SourceSegment = WholeSegment | ForeignSlice
 
 
 def cut_segment(segment: WholeSegment, start: int, end: int) -> SourceSegment:
-    """The part of a segment that lies in [start, end), which has an offset of it."""
+    """Return the part of a segment that lies in [start, end), which has an offset of it."""
     if isinstance(segment, SegmentEntry):
         return segment.cut(start, end)
     is_whole = start <= segment.base_offset and segment.next_offset <= end
@@ -126,8 +126,8 @@ class ConvertSource:
 
 
 def archive_source(storage: Storage) -> ConvertSource:
-    """The archive at `storage` as the last successful run has left it, with the whole log where that is there. Raises
-    ArchiveMissing, ArchiveDamaged, ArchiveMismatch."""
+    """Return the archive at `storage` as the last successful run has left it, with the whole log where that is there.
+    Raises ArchiveMissing, ArchiveDamaged, ArchiveMismatch."""
     archive = Archive.open(storage)
     chosen = view.choose(archive)
     state = with_snapshots(chosen.state, where_needed=True)
@@ -158,7 +158,7 @@ def archive_source(storage: Storage) -> ConvertSource:
 
 
 def held_ranges(state: ArchiveState) -> dict[Partition, list[Range]]:
-    """The ranges of each partition that are archived and were not removed by retention since."""
+    """Return the ranges of each partition that are archived and were not removed by retention since."""
     return {key: kept for key in state.coverage if (kept := state.kept(*key))}
 
 
@@ -189,7 +189,7 @@ def check_one_incarnation(source: ConvertSource, target: FormatName) -> None:
 
 
 def select(source: ConvertSource, names: frozenset[str]) -> ConvertSource:
-    """The source with these topics only."""
+    """Return the source with these topics only."""
     ids = {topic.topic_id for topic in source.topics if topic.name in names}
     return replace(
         source,
@@ -205,10 +205,10 @@ def select(source: ConvertSource, names: frozenset[str]) -> ConvertSource:
 
 
 def is_kafka(segment: SourceSegment) -> bool:
-    """Whether the segment holds record batches as Kafka has them."""
+    """Return whether the segment holds record batches as Kafka has them."""
     return isinstance(segment, SegmentEntry) and is_batched(segment.layout)
 
 
 def path_of(segment: WholeSegment, topic: str) -> str:
-    """Where the records of a segment lie in the source. `topic` is the name."""
+    """Return where the records of a segment lie in the source. `topic` is the name."""
     return segment.path if isinstance(segment, ForeignSegment) else segment.stem(topic) + segment.log_suffix

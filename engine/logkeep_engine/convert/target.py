@@ -28,7 +28,7 @@ def check_apart(source: ConvertSource, target: Storage) -> None:
 
 
 def find_target(source: ConvertSource, target: Storage, format_name: FormatName) -> Archive | None:
-    """The archive at `target`, if it was made of this source; None if nothing lies there. Raises ArchiveMismatch
+    """Return the archive at `target`, if it was made of this source; None if nothing lies there. Raises ArchiveMismatch
     otherwise."""
     try:
         archive = Archive.open(target)
@@ -72,14 +72,14 @@ def _other_origin(source: ConvertSource, target: Archive) -> str:
 
 
 def stored_plans(storage: Storage, state: ArchiveState) -> Iterator[ConvertPlan]:
-    """The stored plans of the runs of the archive at `storage`, the last one first. A run that has not stored a plan
-    has none here. Each plan is read when it is asked for."""
+    """Return the stored plans of the runs of the archive at `storage`, the last one first. A run that has not stored a
+    plan has none here. Each plan is read when it is asked for."""
     plans = (stored_plan(storage, run_id) for run_id in reversed(state.runs))
     return (plan for plan in plans if plan is not None)
 
 
 def stored_plan(storage: Storage, run_id: str) -> ConvertPlan | None:
-    """The stored plan of a run of the archive at `storage`, None if it has not stored one."""
+    """Return the stored plan of a run of the archive at `storage`, None if it has not stored one."""
     path = names.run_file(run_id, CONVERT_PLAN_FILE)
     try:
         data = storage.read(path)

@@ -153,7 +153,7 @@ def _count(setting: ConvertSetting, work: ChunkWork) -> ChunkDone:
 
 
 def loses_of_records(target: TargetSetting) -> bool:
-    """Whether the target's format can lose something that a record carries."""
+    """Return whether the target's format can lose something that a record carries."""
     return target.format is FormatName.AVRO and target.options.compatibility is Compatibility.STRICT
 
 
@@ -199,7 +199,7 @@ def _through_records(
 
 
 def _looker(target: TargetSetting, count: LossCount) -> Callable[[Sequence[LogRecord]], None]:
-    """A function that counts what the target cannot hold of records."""
+    """Return a function that counts what the target cannot hold of records."""
     if target.format is FormatName.KAFKA:
         return lambda records: _untyped(records, count)
     if not loses_of_records(target):

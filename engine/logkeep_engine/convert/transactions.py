@@ -35,8 +35,8 @@ def find_outcomes(task: OutcomesTask, context: TaskContext) -> Transactions:
 
 
 def look_through(source: ConvertSource, runner_factory: Callable[[], TaskRunner]) -> ConvertSource:
-    """The source with the `aborted` transactions of its partitions. A note says where an index was not believed. Raises
-    ArchiveDamaged."""
+    """Return the source with the `aborted` transactions of its partitions. A note says where an index was not believed.
+    Raises ArchiveDamaged."""
     keys, work = [], []
     for key in sorted(source.segments):
         entries = tuple(entry for entry in source.segments[key] if isinstance(entry, SegmentEntry))

@@ -188,7 +188,7 @@ class _BatchTarget:
 
 
 def _append_time(record: LogRecord) -> int | None:
-    """The append time of the record. None: it has create time, or none."""
+    """Return the append time of the record. None: it has create time, or none."""
     if record.timestamp_type != _APPEND_TIME:
         return None
     return -1 if record.timestamp is None else record.timestamp

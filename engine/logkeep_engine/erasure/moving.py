@@ -25,13 +25,13 @@ from logkeep_engine.storage import Storage
 
 
 def packs_with(storage: Storage, state: ArchiveState, topic: str, topic_ids: Collection[str]) -> set[PackId]:
-    """The packs that hold something of the topic that is not a part of the archive any more."""
+    """Return the packs that hold something of the topic that is not a part of the archive any more."""
     found = {pack for table in removed_tables(state, topic_ids) for pack in packs_of(table.segments.packed)}
     return found | set(_with_unnamed(storage, state, topic))
 
 
 def _with_unnamed(storage: Storage, state: ArchiveState, topic: str) -> Iterator[PackId]:
-    """The packs with a segment of the topic that no commit names, and those whose table cannot be read."""
+    """Yield the packs with a segment of the topic that no commit names, and those whose table cannot be read."""
     known = _positions(state)
     for info in storage.list(names.PACKS):
         pack = names.parse_pack(info.path)
@@ -43,7 +43,7 @@ def _with_unnamed(storage: Storage, state: ArchiveState, topic: str) -> Iterator
 
 
 def _positions(state: ArchiveState) -> Mapping[PackId, set[int]]:
-    """Where segments that commits name begin in packs, also those that are to be deleted."""
+    """Return where segments that commits name begin in packs, also those that are to be deleted."""
     found: dict[PackId, set[int]] = {}
     for table in (*held_tables(state), *removed_tables(state)):
         if packs_of(table.segments.packed):
@@ -55,7 +55,8 @@ def _positions(state: ArchiveState) -> Mapping[PackId, set[int]]:
 
 
 def dropped(state: ArchiveState, packs: Collection[PackId]) -> list[GenerationChange]:
-    """The end of each generation that is being read and has a segment in these packs: a backup begins it again."""
+    """Return the end of each generation that is being read and has a segment in these packs: a backup begins it
+    again."""
     passive: Mapping[Partition, PackedSegments] = {} if state.passive is None else state.passive.segments
     keys = [key for key in sorted(passive) if not packs_of(passive[key].packed).isdisjoint(packs)]
     steps = ((key, passive_of(state, key)) for key in keys)
@@ -63,7 +64,7 @@ def dropped(state: ArchiveState, packs: Collection[PackId]) -> list[GenerationCh
 
 
 def moves_out_of(state: ArchiveState, packs: Collection[PackId]) -> list[SegmentMove]:
-    """The copies of all segments of the archive that lie in these packs."""
+    """Return the copies of all segments of the archive that lie in these packs."""
     found: list[SegmentMove] = []
     for key, line, segments in tables_of(state):
         if packs_of(segments.packed).isdisjoint(packs):

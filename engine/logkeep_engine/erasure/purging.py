@@ -43,8 +43,8 @@ def drop_digests(storage: Storage, state: ArchiveState, keys: Collection[Partiti
 
 
 def unnamed(writer: Writer, topic: str, topic_ids: Collection[str]) -> list[str]:
-    """The objects of the topic that no commit names. Raises ArchiveDamaged if commits are lost from the catalog's end,
-    or if another tool may have written them: what they hold may be nowhere else."""
+    """Return the objects of the topic that no commit names. Raises ArchiveDamaged if commits are lost from the
+    catalog's end, or if another tool may have written them: what they hold may be nowhere else."""
     storage = writer.archive.storage
     folder, named = _folder_and_named(writer.state, topic, topic_ids)
     found = [info.path for info in storage.list(folder) if info.path not in named and not is_made_again(info.path)]
@@ -58,7 +58,7 @@ def unnamed(writer: Writer, topic: str, topic_ids: Collection[str]) -> list[str]
 
 
 def unnamed_packs(writer: Writer) -> list[str]:
-    """The packs that no commit names: only a killed run knew what they hold."""
+    """Return the packs that no commit names: only a killed run knew what they hold."""
     named = _pack_paths(writer.state)
     return [info.path for info in writer.archive.storage.list(names.PACKS) if info.path not in named]
 
@@ -87,7 +87,7 @@ def unseen(writer: Writer, topic: str, topic_ids: Collection[str]) -> list[Unsee
 
 
 def _folder_and_named(state: ArchiveState, topic: str, topic_ids: Collection[str]) -> tuple[str, set[str]]:
-    """The folder of the topic, and the objects that commits name."""
+    """Return the folder of the topic, and the objects that commits name."""
     entries = list(_entries(state, topic_ids))
     adopted = any(entry.layout is Layout.RECORDS_AT_ROOT for entry in entries)
     folder = f"{topic}/" if adopted else f"{names.TOPICS}{topic}/"
@@ -95,7 +95,7 @@ def _folder_and_named(state: ArchiveState, topic: str, topic_ids: Collection[str
 
 
 def originals(storage: Storage, topic: str) -> list[str]:
-    """The objects of the topic that `logkeep import --repair` has replaced and kept."""
+    """Return the objects of the topic that `logkeep import --repair` has replaced and kept."""
     return [info.path for info in storage.list(names.RUNS) if _is_original(info.path, topic)]
 
 
@@ -105,6 +105,6 @@ def _is_original(path: str, topic: str) -> bool:
 
 
 def _entries(state: ArchiveState, topic_ids: Collection[str]) -> Iterator[SegmentEntry]:
-    """All segments of these incarnations that have objects, also those that are to be deleted."""
+    """Return all segments of these incarnations that have objects, also those that are to be deleted."""
     tables = chain(held_tables(state, topic_ids), removed_tables(state, topic_ids))
     return (entry for table in tables for entry in table.segments)

@@ -281,7 +281,7 @@ class _ErasureRun(ArchivingRun):
             raise ArchiveFenced(f"Another run has taken over the archive at {self._storage.uri}.")
 
     def _audit(self, archive: Archive, run: RunEntry, topic_ids: tuple[str, ...]) -> bytes:
-        """The proof of the erasure, which stays. The keys are not in it, nor anything that is made of them."""
+        """Return the proof of the erasure, which stays. The keys are not in it, nor anything that is made of them."""
         entry = {
             "format": FORMAT,
             "archiveId": archive.info.archive_id,
@@ -299,7 +299,7 @@ class _ErasureRun(ArchivingRun):
         return json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode()
 
     def result(self) -> RunResult:
-        """The facts so far. `records`, `bytes` and `segments` are those that were erased and replaced."""
+        """Return the facts so far. `records`, `bytes` and `segments` are those that were erased and replaced."""
         result = replace(super().result(), topics=1, partitions=self._partitions, warnings=told_warnings(self._notes))
         if self._earlier is None:
             return result
@@ -315,8 +315,8 @@ def _range(work: ErasureWork) -> ProgressRange:
 
 
 def _dropped(state: ArchiveState, topic_ids: Collection[str]) -> Iterator[GenerationChange]:
-    """The end of each generation of the topic that is being read: it may hold the keys, and a backup begins it again
-    from a log without them."""
+    """Yield the end of each generation of the topic that is being read: it may hold the keys, and a backup begins it
+    again from a log without them."""
     for key in sorted(state.next_generations):
         passive = passive_of(state, key)
         if passive is not None and key[0] in topic_ids:
@@ -324,7 +324,7 @@ def _dropped(state: ArchiveState, topic_ids: Collection[str]) -> Iterator[Genera
 
 
 def topic_ids_of(archive: Archive, state: ArchiveState, topic: str) -> tuple[str, ...]:
-    """The incarnations of the topic of this name. Raises NoTopicMatches if there is none."""
+    """Return the incarnations of the topic of this name. Raises NoTopicMatches if there is none."""
     found = tuple(entry.topic_id for entry in state.topics.values() if entry.name == topic)
     if not found:
         raise NoTopicMatches(

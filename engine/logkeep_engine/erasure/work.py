@@ -75,7 +75,7 @@ def erase_task(setting: ErasureSetting, work: ErasureWork, context: TaskContext)
 
 
 def works_of(state: ArchiveState, topic: str, topic_ids: Iterable[str]) -> list[ErasureWork]:
-    """The tasks for all segments of these incarnations of a topic, on all lines."""
+    """Return the tasks for all segments of these incarnations of a topic, on all lines."""
     wanted = set(topic_ids)
     found: list[ErasureWork] = []
     for key, line, segments in tables_of(state):

@@ -171,8 +171,8 @@ def _write_zstandard(file: Any, data: bytes, level: int | None) -> None:
 def losses(
     records: Sequence[LogRecord], compatibility: Compatibility = Compatibility.STRICT
 ) -> dict[LossKind, tuple[int, int]]:
-    """The losses that the schema causes, each with the number of its records and the offset of the first. The lossless
-    schema causes none.
+    """Return the losses that the schema causes, each with the number of its records and the offset of the first. The
+    lossless schema causes none.
     """
     found: dict[LossKind, tuple[int, int]] = {}
     if compatibility is not Compatibility.STRICT:

@@ -73,7 +73,7 @@ class Container:
         self.sync = self._source.take(SYNC_BYTES, "its sync marker")
 
     def blocks(self) -> Iterator[AvroBlock]:
-        """Every block, in order. Raises `CorruptSegment` after the blocks before the damage."""
+        """Yield every block, in order. Raises `CorruptSegment` after the blocks before the damage."""
         source = self._source
         while not source.at_end():
             position = source.position
@@ -163,7 +163,7 @@ class _ByteFeed:
             raise CorruptSegment(f"The Avro container file is cut short: {self.position} of {self._size} bytes.")
 
     def first(self, size: int) -> bytes:
-        """The next `size` bytes, or as many as there are."""
+        """Return the next `size` bytes, or as many as there are."""
         self._fill(size)
         found = self._held[self._at : self._at + size]
         self._at += len(found)
@@ -243,7 +243,7 @@ def _unpack_xz(packed: bytes, limit: int) -> bytes:
 
 
 def _unpack_snappy(packed: bytes, limit: int) -> bytes:
-    """A raw block and the CRC-32 of what is in it."""
+    """Return a raw block and the CRC-32 of what is in it."""
     if len(packed) <= _CRC_BYTES:
         raise ValueError("it is cut short")
     data = decompress(Codec.SNAPPY, memoryview(packed)[:-_CRC_BYTES], limit=limit)

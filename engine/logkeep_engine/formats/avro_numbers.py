@@ -14,7 +14,7 @@ FIRST, SECOND = b"\x00", b"\x02"
 
 
 def varint(number: int) -> bytes:
-    """A number that is in its unsigned form already."""
+    """Return a number that is in its unsigned form already."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -24,12 +24,12 @@ def varint(number: int) -> bytes:
 
 
 def long(number: int) -> bytes:
-    """An int or a long."""
+    """Return an int or a long."""
     return varint((number << 1) ^ (number >> 63))  # zigzag: small negative numbers stay short
 
 
 def unzigzag(number: int) -> int:
-    """The number that has this unsigned form."""
+    """Return the number that has this unsigned form."""
     return (number >> 1) ^ -(number & 1)  # the lowest bit is the sign
 
 

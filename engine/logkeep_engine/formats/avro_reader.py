@@ -29,7 +29,7 @@ def read_object(
     start_offset: int = 0,
     size: int | None = None,
 ) -> Iterator[Rows]:
-    """The records of an object from `start_offset` on, block by block; of either schema.
+    """Yield the records of an object from `start_offset` on, block by block; of either schema.
 
     `source` is a binary file, or the bytes of one in pieces. `topic` and `partition` are what the records must say;
     without them, what the first record says. With `size`, the file's, a false length is reported before anything is
@@ -84,7 +84,7 @@ def _wanted(rows: Rows, start_offset: int) -> Iterator[Rows]:
 
 
 def _decode(block: AvroBlock, shape: Shape, prefix: bytes, last: int) -> Rows:
-    """The records of a block; `last` is the offset before it, `prefix` how topic and partition are written."""
+    """Return the records of a block; `last` is the offset before it, `prefix` how topic and partition are written."""
     if block.record_count > listed_most():
         raise BatchTooLarge(
             f"The Avro block at position {block.position} has {block.record_count} records, at most {listed_most()} "
@@ -98,7 +98,7 @@ def _decode(block: AvroBlock, shape: Shape, prefix: bytes, last: int) -> Rows:
 
 
 def _problem_in(block: AvroBlock, shape: Shape, prefix: bytes, last: int) -> CorruptSegment:
-    """The words for a block in which the kernel found something that cannot be."""
+    """Return the words for a block in which the kernel found something that cannot be."""
     try:
         _pass_over(block, shape, prefix, last)
     except IndexError:
@@ -147,7 +147,7 @@ def _pass_over(block: AvroBlock, shape: Shape, prefix: bytes, last: int) -> None
 
 
 def _headers_at(block: AvroBlock, at: int, branch: int, offset: int) -> tuple[Headers, int]:
-    """The headers in the map at `at`, as they come, and where they end."""
+    """Return the headers in the map at `at`, as they come, and where they end."""
     if branch >= 0:
         number, at = _number_at(block, at)
         if number != branch << 1:  # a branch is not negative, so its zigzag form is twice its number
@@ -185,7 +185,7 @@ def _header_list_at(block: AvroBlock, at: int) -> tuple[Headers | None, int]:
 
 
 def _count_at(block: AvroBlock, at: int) -> tuple[int, int]:
-    """How many items of a map or an array follow: a count below zero has their size in bytes after it."""
+    """Return how many items of a map or an array follow: a count below zero has their size in bytes after it."""
     number, at = _number_at(block, at)
     count = unzigzag(number)
     if count < 0:
@@ -204,7 +204,7 @@ def _bytes_at(block: AvroBlock, at: int) -> tuple[bytes, int]:
 
 
 def _number_at(block: AvroBlock, at: int) -> tuple[int, int]:
-    """The number at `at`, still zigzag, and where it ends."""
+    """Return the number at `at`, still zigzag, and where it ends."""
     data = block.data
     number = shift = 0
     while True:
@@ -239,7 +239,7 @@ def _said_by(block: AvroBlock) -> bytes:
 
 
 def _of_another(block: AvroBlock, at: int, prefix: bytes) -> CorruptSegment:
-    """The error for a record that says another topic or partition than its object."""
+    """Return the error for a record that says another topic or partition than its object."""
     found, partition, offset = _place_at(block, at)
     wanted, wanted_partition, _ = _place_at(AvroBlock(0, 1, prefix + b"\x00"), 0)
     if (found, partition) == (wanted, wanted_partition):

@@ -94,7 +94,8 @@ class Shape:
 
 
 def shape_of(text: bytes) -> Shape:
-    """The shape that a schema (JSON) describes. Raises `CorruptSegment`, naming what differs, if it is none of the two.
+    """Return the shape that a schema (JSON) describes. Raises `CorruptSegment`, naming what differs, if it is none of
+    the two.
 
     A null that the published text does not allow (its own tool's schema lets values be null), the order of a union's
     branches, defaults, documentation and properties of other languages make no difference.
@@ -165,7 +166,7 @@ def _branch(name: str, kind: object, base: object) -> int:
 
 
 def _canonical(kind: Any) -> object:
-    """A type without what does not matter to a reader."""
+    """Return a type without what does not matter to a reader."""
     if isinstance(kind, list):
         return [_canonical(branch) for branch in kind]
     if not isinstance(kind, dict):

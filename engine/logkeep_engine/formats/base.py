@@ -117,7 +117,7 @@ class Loss:
 
 
 def copied_blocks(blocks: Iterable[bytes | memoryview], most: int) -> Iterator[bytes]:
-    """The same bytes in blocks of at most `most`. They are copies, since the caller may fill a buffer again."""
+    """Yield the same bytes in blocks of at most `most`. They are copies, since the caller may fill a buffer again."""
     for block in blocks:
         view = memoryview(block)
         for at in range(0, len(view), most):

@@ -47,7 +47,7 @@ def dump_losses(losses: Sequence[Loss], unchecked: Iterable[int] = (), chunks: i
 
 
 def load_losses(data: bytes) -> tuple[Loss, ...]:
-    """The losses in what `dump_losses` has made."""
+    """Return the losses in what `dump_losses` has made."""
     document: dict[str, Any] = loads(data)
     return tuple(
         Loss(LossKind(row["what"]), row["topic"], row["partition"], row["records"], row["firstOffset"])
@@ -56,8 +56,8 @@ def load_losses(data: bytes) -> tuple[Loss, ...]:
 
 
 def load_unchecked(data: bytes, chunks: int) -> frozenset[int]:
-    """The chunks, of a plan of `chunks`, that are left to look through by what `dump_losses` has made: what was added
-    to the plan since is among them, and so are all if the document says nothing of a plan.
+    """Return the chunks, of a plan of `chunks`, that are left to look through by what `dump_losses` has made: what was
+    added to the plan since is among them, and so are all if the document says nothing of a plan.
     """
     document: dict[str, Any] = loads(data)
     return frozenset(document.get("unchecked", ())) | frozenset(range(document.get("chunks", 0), chunks))

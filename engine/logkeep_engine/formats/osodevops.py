@@ -208,7 +208,7 @@ def _reason(error: Exception) -> str:
 
 
 def read_header(data: bytes) -> SegmentHeader:
-    """The header of a segment. Raises CorruptSegment, which names a version or compression that is not known."""
+    """Return the header of a segment. Raises CorruptSegment, which names a version or compression that is not known."""
     if len(data) < HEADER_SIZE:
         raise CorruptSegment(f"it is cut short: {len(data)} bytes, the header alone has {HEADER_SIZE}")
     magic, version, compression, records, first, last = _HEADER.unpack_from(data)
@@ -224,7 +224,7 @@ def read_header(data: bytes) -> SegmentHeader:
 
 
 def read_segment(blocks: Iterable[bytes]) -> Iterator[list[PlainRecord]]:
-    """The records of a segment, in lists of bounded size. The object comes in `blocks` of any size.
+    """Yield the records of a segment, in lists of bounded size. The object comes in `blocks` of any size.
 
     Records are handed out before the CRC at the end was seen: what was made of them counts only when this ends without
     CorruptSegment. The headers that the tool added are taken away. Memory: a block and some records; with lz4, which is
@@ -336,7 +336,7 @@ class _Parser:
         self._last = header.first_offset - 1
 
     def feed(self, data: bytes) -> Iterator[list[PlainRecord]]:
-        """All records that are whole by now."""
+        """Yield all records that are whole by now."""
         data = self._rest + data if self._rest else data
         at, end = 0, len(data)
         while True:

@@ -198,7 +198,7 @@ def _gather(held: bytes, source: Iterator[bytes], wanted: int) -> tuple[bytes, b
 
 
 def _problem_at(data: bytes, at: int, origin: int, last: int) -> CorruptSegment:
-    """The words for what is at `at`: the kernel found that it is not a record that can be. `origin` is the file
+    """Return the words for what is at `at`: the kernel found that it is not a record that can be. `origin` is the file
     position of `data`, `last` the offset of the record before."""
     take_int = _INT32.unpack_from
     offset, kind = _PLACE.unpack_from(data, at)

@@ -14,7 +14,7 @@ from logkeep_engine.log.batch import MAX_OFFSET
 
 
 def pack_consumer_offsets(offsets: Mapping[str, int]) -> bytes:
-    """The bytes of the file, groups in the order of their names. Raises ValueError for what is not an offset."""
+    """Return the bytes of the file, groups in the order of their names. Raises ValueError for what is not an offset."""
     for group, offset in offsets.items():
         if not 0 <= offset <= MAX_OFFSET:
             raise ValueError(f"consumer group {group!r} cannot have committed offset {offset}")

@@ -79,7 +79,7 @@ def pack_entries(offsets: Sequence[int], positions: Sequence[int]) -> bytes:
 
 
 def read_index(data: bytes) -> SegmentIndex:
-    """The entries of an index, strictly: whole, offsets rise, no holes. Raises `CorruptIndex`.
+    """Return the entries of an index, strictly: whole, offsets rise, no holes. Raises `CorruptIndex`.
 
     Whether they are right only the segment can say: `check_index`.
     """
@@ -108,7 +108,7 @@ def position_before(index: SegmentIndex, offset: int) -> int | None:
 
 
 def _first_since(index: SegmentIndex, offset: int) -> int:
-    """The number of the first entry with this offset or a later one."""
+    """Return the number of the first entry with this offset or a later one."""
     return bisect_left(range(len(index)), offset, key=lambda at: index.numbers[3 * at])
 
 
@@ -145,7 +145,7 @@ def check_index(data: bytes | None, expected: bytes) -> IndexCheck:
 
 
 def build_index(placed: Iterable[tuple[Sequence[int], Sequence[int]]]) -> bytes:
-    """An index from (offsets, positions) of stretches of records, as `pack_entries` takes them."""
+    """Return an index from (offsets, positions) of stretches of records, as `pack_entries` takes them."""
     packed = bytearray(MAGIC)
     for offsets, positions in placed:
         packed += pack_entries(offsets, positions)
@@ -179,7 +179,7 @@ def _first_damage(index: SegmentIndex) -> str:
 
 
 def _common_entries(one: bytes, other: bytes) -> int:
-    """How many whole entries both begin with."""
+    """Return how many whole entries both begin with."""
     low, high = 0, min(len(one), len(other)) // ENTRY_BYTES + 1
     while high - low > 1:
         middle = (low + high) // 2

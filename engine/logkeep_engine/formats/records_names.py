@@ -62,7 +62,7 @@ class RecordsName:
             raise ValueError(f"no segment can start from offset {self.start_offset}")
 
     def __str__(self) -> str:
-        """The name without suffix, as a partition's index has it."""
+        """Return the name without suffix, as a partition's index has it."""
         return f"{self.folder}segment_partition_{self.partition:03d}_from_offset_{self.start_offset:0{self.width}d}"
 
     @property
@@ -88,13 +88,13 @@ class FileName:
 
 
 def partition_index_name(partition: int) -> str:
-    """The file with the index of a partition."""
+    """Return the file with the index of a partition."""
     _check_partition(partition)
     return f"index_partition_{partition:03d}"
 
 
 def consumer_offsets_name(partition: int) -> str:
-    """The file with the positions of consumer groups in a partition."""
+    """Return the file with the positions of consumer groups in a partition."""
     _check_partition(partition)
     return f"consumer_offsets_partition_{partition:03d}"
 
@@ -124,7 +124,7 @@ def parse_name(name: str) -> FileName | None:
 
 
 def segments_of(names: Iterable[str]) -> dict[int, list[RecordsName]]:
-    """The segments among the names of a folder, by partition, in the order of their offsets."""
+    """Return the segments among the names of a folder, by partition, in the order of their offsets."""
     found: dict[int, list[RecordsName]] = {}
     for name in names:
         file = parse_name(name)
@@ -135,7 +135,7 @@ def segments_of(names: Iterable[str]) -> dict[int, list[RecordsName]]:
 
 
 def pack_partition_index(segments: Iterable[RecordsName]) -> bytes:
-    """The index of a partition with these segments, whose offsets must rise. Raises ValueError if they do not.
+    """Return the index of a partition with these segments, whose offsets must rise. Raises ValueError if they do not.
 
     It must name exactly the segments that are there: make it again from `segments_of` after segments were deleted.
     """
@@ -151,8 +151,8 @@ def pack_partition_index(segments: Iterable[RecordsName]) -> bytes:
 
 
 def read_partition_index(data: bytes) -> list[RecordsName]:
-    """The segments that the index of a partition names, strictly: raises `CorruptIndex` for what no writer can have
-    written as a whole.
+    """Return the segments that the index of a partition names, strictly: raises `CorruptIndex` for what no writer can
+    have written as a whole.
     """
     check_magic(data, "index of the partition", CorruptIndex)
     segments: list[RecordsName] = []

@@ -96,8 +96,8 @@ class Examined:
 
 
 def examine_segment(file: BinaryIO, old_index: bytes | None) -> Examined:
-    """The result that `recover_segment` would have for an open file and the bytes of its index (None: it has none).
-    Nothing is changed. Raises `CorruptSegment` for another version.
+    """Return the result that `recover_segment` would have for an open file and the bytes of its index (None: it has
+    none). Nothing is changed. Raises `CorruptSegment` for another version.
     """
     size = file.seek(0, os.SEEK_END)
     if not size:  # killed between making the file and writing its first byte
@@ -171,7 +171,7 @@ class _Walk:
         return self._size
 
     def _agreed(self, block: RecordBlock) -> tuple[int, int | None]:
-        """How many records of a block to take, and where the index jumps to after them."""
+        """Return how many records of a block to take, and where the index jumps to after them."""
         positions = block.positions
         number = bisect_left(self._starts, positions[0])
         count = len(block.records)
@@ -210,7 +210,7 @@ class _Walk:
         self.cuts.append(DamagedBytes(reason, end - start, start))
 
     def _next_known(self, at: int) -> int | None:
-        """The next entry of the index, from position `at` on, where there is the record that it says."""
+        """Return the next entry of the index, from position `at` on, where there is the record that it says."""
         for number in range(bisect_left(self._starts, at), len(self._starts)):
             if self.known.entry(number)[0] > self.last and self._is_record(number):
                 return number
@@ -232,7 +232,7 @@ class _Walk:
 
 
 def _known(data: bytes | None) -> SegmentIndex:
-    """The part of an index that may be right: whole entries as long as offsets and positions rise."""
+    """Return the part of an index that may be right: whole entries as long as offsets and positions rise."""
     if data is None or not data.startswith(MAGIC):
         return SegmentIndex(array("q"))
     whole = data[: 1 + (len(data) - 1) // ENTRY_BYTES * ENTRY_BYTES]

@@ -72,7 +72,7 @@ class Admin:
     # ---- the cluster
 
     def cluster_id(self) -> str:
-        """The cluster's id."""
+        """Return the cluster's id."""
         return self._cluster().cluster_id
 
     def only(self, cluster_id: str) -> None:
@@ -88,18 +88,18 @@ class Admin:
         self.changed = True
 
     def broker_count(self) -> int:
-        """How many brokers are alive."""
+        """Return how many brokers are alive."""
         return len(self._cluster().brokers)
 
     def registered(self) -> frozenset[int] | None:
-        """Ids of the brokers that the controller knows, also of those that are down; None if the brokers are older than
-        4.0, which do not report them.
+        """Return ids of the brokers that the controller knows, also of those that are down; None if the brokers are
+        older than 4.0, which do not report them.
         """
         return self._ask(lambda survey: survey.registered(), "ask for the registered brokers")
 
     def features(self) -> dict[str, int]:
-        """The finalized features of the cluster, by name; none if its brokers do not report them. A feature that is
-        absent has level 0."""
+        """Return the finalized features of the cluster, by name; none if its brokers do not report them. A feature that
+        is absent has level 0."""
 
         async def ask(survey: Survey) -> dict[str, int]:
             node, call = survey.pool.any_node(), finalized_features()
@@ -112,7 +112,7 @@ class Admin:
     # ---- asking
 
     def _cluster(self) -> ClusterView:
-        """The cluster as a broker knows it that has heard of it: one that has just started may not."""
+        """Return the cluster as a broker knows it that has heard of it: one that has just started may not."""
 
         async def ask(survey: Survey) -> ClusterView:
             view = await survey.pool.describe([])
@@ -123,8 +123,8 @@ class Admin:
         return self._ask(ask, "describe the cluster")
 
     def _ask(self, question: Callable[[Survey], Awaitable[T]], what: str) -> T:
-        """The answer to a question, asked again while brokers are out of reach. The first question also finds out
-        whether brokers can be reached under the addresses that they advertise."""
+        """Return the answer to a question, asked again while brokers are out of reach. The first question also finds
+        out whether brokers can be reached under the addresses that they advertise."""
         first = not self._connected
         seconds = self._connect_timeout if first else self._timeout
 
@@ -182,7 +182,7 @@ class Admin:
     # ---- errors
 
     def _error(self, code: int, what: str, reason: str = "") -> LogkeepError:
-        """The error for a code with which brokers do not do `what`. `reason` is in their own words."""
+        """Return the error for a code with which brokers do not do `what`. `reason` is in their own words."""
         name = Code.name_of(code)
         if code in _AUTHORIZATION:
             return BrokerRefused(f"The broker does not let this user {what}: {name}.", hint="Give the user the ACL.")
@@ -199,6 +199,6 @@ class Admin:
 
 
 def in_a_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Its result, in an event loop and thread of its own: the caller may be inside a loop."""
+    """Return its result, in an event loop and thread of its own: the caller may be inside a loop."""
     with ThreadPoolExecutor(1) as executor:
         return executor.submit(asyncio.run, work).result()

@@ -162,7 +162,7 @@ class BrokerPool:
         return True
 
     async def answers(self) -> bool:
-        """Whether a broker of the right cluster answers at once. Learns the brokers again, as entering does."""
+        """Return whether a broker of the right cluster answers at once. Learns the brokers again, as entering does."""
         try:
             async with asyncio.timeout(_AT_ONCE_SECONDS):
                 await self._refresh([])
@@ -171,8 +171,8 @@ class BrokerPool:
         return True
 
     async def reaches_one(self) -> bool:
-        """Whether a broker can be reached under the address that it advertises: the first one that is tried, or any
-        other. Raises BrokerRefused."""
+        """Return whether a broker can be reached under the address that it advertises: the first one that is tried, or
+        any other. Raises BrokerRefused."""
         first = next((node for node in self._nodes() if node in self._brokers), None)
         if first is None:
             return True  # a broker that has just started names none
@@ -183,8 +183,8 @@ class BrokerPool:
         return True
 
     async def out_of_reach(self) -> dict[int, str]:
-        """Why the brokers that the cluster names cannot be reached, each under the address that it advertises; those
-        that can are absent. Raises BrokerTrouble if no broker says which there are, BrokerRefused."""
+        """Return why the brokers that the cluster names cannot be reached, each under the address that it advertises;
+        those that can are absent. Raises BrokerTrouble if no broker says which there are, BrokerRefused."""
 
         async def reason(node: int) -> str:
             try:
@@ -238,7 +238,7 @@ class BrokerPool:
         return result
 
     async def speaks(self, node: int, call: Call[R]) -> bool:
-        """Whether the broker takes requests of this version. Raises BrokerTrouble, BrokerRefused."""
+        """Return whether the broker takes requests of this version. Raises BrokerTrouble, BrokerRefused."""
         return (await self._connect(node, 0)).speaks(call)
 
     async def ask(self, node: int, call: Call[R], seconds: float = ANSWER_SECONDS) -> R:
@@ -255,7 +255,7 @@ class BrokerPool:
             raise BrokerTrouble(f"{self.name(node)} did not answer within {seconds:.0f} s", timed_out=True) from error
 
     async def version(self, node: int, api_key: int) -> int:
-        """The highest version of a request that a broker takes, -1 if it takes none.
+        """Return the highest version of a request that a broker takes, -1 if it takes none.
 
         Raises BrokerTrouble, BrokerRefused.
         """
@@ -343,7 +343,7 @@ class BrokerPool:
     # ---- metadata
 
     async def leader(self, topic: str, partition: int, *, newer_than: float = -1.0) -> Leader:
-        """The partition's leader from metadata asked for after the loop time `newer_than`.
+        """Return the partition's leader from metadata asked for after the loop time `newer_than`.
 
         Raises BrokerTrouble, BrokerRefused.
         """
@@ -457,7 +457,7 @@ class BrokerPool:
             )
 
     async def _metadata_version(self, node: int) -> int:
-        """The version in which a broker is asked for metadata. Raises BrokerTrouble, BrokerRefused."""
+        """Return the version in which a broker is asked for metadata. Raises BrokerTrouble, BrokerRefused."""
         lowest, highest = METADATA_VERSIONS
         return max(lowest, min(highest, await self.version(node, METADATA)))
 
@@ -479,13 +479,13 @@ class BrokerPool:
         return iter(order)
 
     async def controller(self) -> int:
-        """The broker for orders that only the controller carries out, asked for now. Without ZooKeeper it is any
+        """Return the broker for orders that only the controller carries out, asked for now. Without ZooKeeper it is any
         broker: it hands orders on. Raises BrokerTrouble, BrokerRefused."""
         view = await self.describe([])
         return view.controller if view.controller in view.brokers else self.any_node()
 
     def any_node(self) -> int:
-        """A broker for requests that any broker serves."""
+        """Return a broker for requests that any broker serves."""
         return next(self._nodes())
 
 

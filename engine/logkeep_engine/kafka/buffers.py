@@ -31,7 +31,7 @@ class AnswerFrame:
 
     @classmethod
     def of(cls, data: bytes) -> Self:
-        """A frame with these bytes, from no buffer."""
+        """Return a frame with these bytes, from no buffer."""
         return cls(bytearray(data), len(data), None)
 
     def release(self) -> None:
@@ -61,7 +61,7 @@ class Buffers:
         return len(self._idle)
 
     def lend(self, size: int) -> AnswerFrame:
-        """A frame of `size` bytes, in the smallest idle buffer that holds it or in a new one."""
+        """Return a frame of `size` bytes, in the smallest idle buffer that holds it or in a new one."""
         if size < _POOLED:
             return AnswerFrame(bytearray(size), size, None)
         fitting = (buffer for buffer in list(self._idle.values()) if len(buffer) >= size)
@@ -77,7 +77,8 @@ class Buffers:
 
 
 def _is_seen(buffer: bytearray) -> bool:
-    """A bytearray refuses to change its length while a view of it exists. One byte off and on moves no memory."""
+    """Return a bytearray refuses to change its length while a view of it exists. One byte off and on moves no
+    memory."""
     try:
         last = buffer.pop()
     except BufferError:

@@ -67,16 +67,16 @@ class RawClient:
         return PaddingTransactions(self._pool, transactional_id, topic, partition, self._turns)
 
     async def start_offset(self, topic: str, partition: int) -> int:
-        """The log start offset."""
+        """Return the log start offset."""
         return await self._fetcher.list_offset(topic, partition, EARLIEST)
 
     async def end_offset(self, topic: str, partition: int, *, committed: bool = False) -> int:
-        """The high watermark, or with `committed` the last stable offset."""
+        """Return the high watermark, or with `committed` the last stable offset."""
         return await self._fetcher.list_offset(topic, partition, LATEST, committed=committed)
 
     async def log_end(self, topic: str, partition: int) -> int:
-        """The end of the leader's log. Unlike the high watermark it is not a lower after a change of leaders, and
-        counts what followers do not have yet.
+        """Return the end of the leader's log. Unlike the high watermark it is not a lower after a change of leaders,
+        and counts what followers do not have yet.
         """
         return (await self.epoch_end(topic, partition)).end_offset
 
@@ -99,7 +99,7 @@ class RawClient:
         await self._pool.ask_leader(topic, partition, what, ask)
 
     async def may_delete_records(self, topic: str) -> bool:
-        """Whether the user may remove records of a topic that need not be there. Raises BrokerUnavailable."""
+        """Return whether the user may remove records of a topic that need not be there. Raises BrokerUnavailable."""
         patience = self.patience(f"ask for the rights on topic {topic!r}")
         while True:
             try:
@@ -110,16 +110,17 @@ class RawClient:
                 return answer.code != Code.TOPIC_AUTHORIZATION_FAILED
 
     async def unwritable(self, topics: Sequence[str]) -> list[str]:
-        """The topics among these, whether they exist or not, to which the user may not write. Raises
+        """Return the topics among these, whether they exist or not, to which the user may not write. Raises
         BrokerUnavailable."""
         return await rights.unwritable(self._pool, topics)
 
     async def unreadable(self, topics: Sequence[str]) -> list[str]:
-        """The topics among these, whether they exist or not, that the user may not read. Raises BrokerUnavailable."""
+        """Return the topics among these, whether they exist or not, that the user may not read. Raises
+        BrokerUnavailable."""
         return await rights.unreadable(self._pool, topics)
 
     async def may_use_transaction(self, transactional_id: str) -> bool:
-        """Whether the user may write transactions of this id. Raises BrokerUnavailable."""
+        """Return whether the user may write transactions of this id. Raises BrokerUnavailable."""
         return await rights.may_use_transaction(self._pool, transactional_id)
 
     def patience(self, what: str) -> Patience:

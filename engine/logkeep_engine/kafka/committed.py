@@ -21,7 +21,7 @@ class CommittedBatches:
         self._begun: dict[int, int] = {}  # by producer: where the last one begins that was told
 
     def of(self, fetched: Fetched, end: int) -> Iterator[Headers]:
-        """The batches of an answer that are seen and begin below offset `end`. Each CRC is checked. Raises as
+        """Yield the batches of an answer that are seen and begin below offset `end`. Each CRC is checked. Raises as
         `log.batch.runs`."""
         if fetched.aborted:
             fresh = {(producer, first) for producer, first in fetched.aborted if first > self._begun.get(producer, -1)}

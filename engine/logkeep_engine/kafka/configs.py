@@ -67,7 +67,7 @@ class OrderResults:
 
 
 def list_resources(version: int = OF_ALL) -> Call[ListedConfigs]:
-    """All groups and client metrics that have a configuration; in version 0 client metrics only. Needs the ACL
+    """Return all groups and client metrics that have a configuration; in version 0 client metrics only. Needs the ACL
     DESCRIBE_CONFIGS on the cluster."""
 
     def resource(read: Reader) -> Resource:
@@ -86,8 +86,8 @@ def list_resources(version: int = OF_ALL) -> Call[ListedConfigs]:
 
 
 def describe_configs(wanted: Iterable[Resource]) -> Call[DescribedConfigs]:
-    """The configurations of these. Needs the ACL DESCRIBE_CONFIGS on each topic and group, and for brokers and client
-    metrics on the cluster. A broker reports only its own configuration."""
+    """Return the configurations of these. Needs the ACL DESCRIBE_CONFIGS on each topic and group, and for brokers and
+    client metrics on the cluster. A broker reports only its own configuration."""
     every_key = struct.pack(">i", -1)
     rows = [struct.pack(">b", _TYPES[kind]) + pack_string(name) + every_key for kind, name in wanted]
 

@@ -122,7 +122,7 @@ class KafkaConnection:
 
 
 def told_login() -> str:
-    """Where the user and the password of a connection come from, for messages."""
+    """Return where the user and the password of a connection come from, for messages."""
     return by_place(
         "in the Secret of spec.cluster.security.sasl.secretRef, or of spec.cluster.kafkaUserRef",
         f"({names.ENV_KAFKA_USERNAME}, unless the resource says it, and {names.ENV_KAFKA_PASSWORD})",
@@ -130,7 +130,7 @@ def told_login() -> str:
 
 
 def told_authorities() -> str:
-    """Where the certificate authorities come from that are trusted as the brokers, for messages."""
+    """Return where the certificate authorities come from that are trusted as the brokers, for messages."""
     return by_place(
         "that spec.cluster.security.tls or spec.cluster.strimzi names",
         f"in the file of {names.ENV_KAFKA_CA_FILE}, or, without it, those of this machine",
@@ -138,7 +138,7 @@ def told_authorities() -> str:
 
 
 def connection_from(spec: ClusterSpec, environ: Mapping[str, str] = os.environ) -> KafkaConnection:
-    """The connection that `spec.cluster` describes.
+    """Return the connection that `spec.cluster` describes.
 
     Raises CredentialsMissing naming the variable and the field if the spec needs a secret that `environ` does not have.
     Certificate files in the environment are used with TLS also where the spec names no Secret (the command line on a

@@ -85,22 +85,23 @@ class ControlPlane(TopicAdmin, GroupAdmin, UserAdmin, ConfigAdmin):
         return self._ask(ask, "list offsets")
 
     def record_times(self, wanted: Mapping[Where, int]) -> Answers[int | None]:
-        """The time of the first record of each partition that is not older than the time given, in ms since the epoch;
-        None if it has none. Open transactions count. A broker that does not answer is named, with the reason."""
+        """Return the time of the first record of each partition that is not older than the time given, in ms since the
+        epoch; None if it has none. Open transactions count. A broker that does not answer is named, with the reason."""
         return self._ask(lambda survey: survey.record_times(wanted), "list offsets")
 
     def standings(self, topics: Mapping[str, str]) -> dict[str, TopicStanding]:
-        """The fates of these topic ids, by the topic's name: every living broker is asked."""
+        """Return the fates of these topic ids, by the topic's name: every living broker is asked."""
         return self._witness(topics, lambda witnesses: witnesses.standings())
 
     def findings(self, partitions: Mapping[Where, str]) -> dict[Where, Finding]:
-        """The truth about these partitions of topic ids: every living broker is asked, and the leader in sync."""
+        """Return the truth about these partitions of topic ids: every living broker is asked, and the leader in
+        sync."""
         ids = {topic: topic_id for (topic, _), topic_id in partitions.items()}
         return self._witness(ids, lambda witnesses: witnesses.findings(partitions))
 
     def caps_replicas_in_sync(self) -> bool:
-        """Whether a partition requires no more replicas in sync than it has, whatever its min.insync.replicas says, as
-        since Kafka 3.7 (KAFKA-15583)."""
+        """Return whether a partition requires no more replicas in sync than it has, whatever its min.insync.replicas
+        says, as since Kafka 3.7 (KAFKA-15583)."""
 
         async def ask(survey: Survey) -> bool:
             return await survey.pool.version(survey.pool.any_node(), _PRODUCE) >= _OF_KAFKA_3_7
@@ -114,8 +115,8 @@ class ControlPlane(TopicAdmin, GroupAdmin, UserAdmin, ConfigAdmin):
         return self._ask(ask, "ask all brokers")
 
     def epoch_ends(self, wanted: Mapping[Where, int | None]) -> Answers[Ended]:
-        """Where leader epochs have ended in the logs of the partitions' leaders; None asks for the leader's own epoch,
-        which ends where its log does. For thousands of partitions it is a request for each leader.
+        """Return where leader epochs have ended in the logs of the partitions' leaders; None asks for the leader's own
+        epoch, which ends where its log does. For thousands of partitions it is a request for each leader.
         """
         return self._ask(lambda survey: survey.epoch_ends(wanted), "ask for leader epochs")
 

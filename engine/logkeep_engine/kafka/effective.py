@@ -13,7 +13,7 @@ _PAUSE = 0.1
 
 
 def effective_topic_configs(control: ControlPlane, names: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Every configuration of each topic by name; topics that are gone are absent.
+    """Return every configuration of each topic by name; topics that are gone are absent.
 
     Needs the ACL DESCRIBE_CONFIGS on the topics. Raises BrokerUnavailable, BrokerRefused.
     """
@@ -23,8 +23,8 @@ def effective_topic_configs(control: ControlPlane, names: Iterable[str]) -> dict
 def applied_topic_configs(
     control: ControlPlane, wanted: Mapping[str, Mapping[str, str | None]], *, patience: float = _PATIENCE
 ) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """Every configuration of each topic as soon as brokers answer with what was set; and the topics, sorted, for which
-    they still answer otherwise after `patience` seconds.
+    """Return every configuration of each topic as soon as brokers answer with what was set; and the topics, sorted, for
+    which they still answer otherwise after `patience` seconds.
 
     `wanted` has, by topic, the values that were set on the topic itself, and None for what was taken back to the
     default. The controller takes a change, and brokers answer from their own copy of the metadata, which follows a

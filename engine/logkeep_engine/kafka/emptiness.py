@@ -53,7 +53,7 @@ class EmptyAnswers:
         self._patience = None
 
     async def proved(self, fetched: Fetched, position: int, end: int) -> bool:
-        """Whether the log itself shows that it has no batch in [position, end).
+        """Return whether the log itself shows that it has no batch in [position, end).
 
         `fetched` is the answer without records at `position`. Raises what `Fetcher.fetch` raises.
         """
@@ -90,7 +90,7 @@ class EmptyAnswers:
         )
 
     async def _first_at(self, offset: int) -> Fetched:
-        """The first batch that ends after `offset`, if the leader brings one at once."""
+        """Return the first batch that ends after `offset`, if the leader brings one at once."""
         return await self._fetcher.fetch(
             self._topic,
             self._partition,

@@ -34,7 +34,7 @@ class Reader:
         self.kept = False
 
     def keep(self) -> AnswerFrame:
-        """The frame, for an answer that holds a slice; the receiver of the answer releases it."""
+        """Return the frame, for an answer that holds a slice; the receiver of the answer releases it."""
         self.kept = True
         return self._frame
 
@@ -117,7 +117,7 @@ NO_TAGS = b"\x00"
 
 
 def pack_string(text: str | None) -> bytes:
-    """A string or null with its length in two bytes."""
+    """Return a string or null with its length in two bytes."""
     if text is None:
         return b"\xff\xff"
     raw = text.encode()
@@ -131,7 +131,7 @@ def pack_array(items: Iterable[bytes]) -> bytes:
 
 
 def pack_uvarint(value: int) -> bytes:
-    """A number that is not negative, seven bits a byte, the lowest first."""
+    """Return a number that is not negative, seven bits a byte, the lowest first."""
     found = bytearray()
     while value > 0x7F:
         found.append(value & 0x7F | 0x80)
@@ -160,7 +160,7 @@ class Call(Generic[R]):
             raise VersionMissing(f"request {self.api_key} version {self.version}, the broker accepts {takes}")
 
     def encode(self, correlation_id: int, client_id: str) -> list[Buffer]:
-        """The frame on the wire, in parts; those of the body are not copied."""
+        """Return the frame on the wire, in parts; those of the body are not copied."""
         head = struct.pack(">hhi", self.api_key, self.version, correlation_id) + pack_string(client_id)
         if self.flexible:
             head += NO_TAGS
@@ -168,7 +168,7 @@ class Call(Generic[R]):
         return [INT32.pack(size) + head, *self.body]
 
     def decode(self, reader: Reader) -> R:
-        """The answer, from after its correlation id.
+        """Return the answer, from after its correlation id.
 
         Raises struct.error, IndexError or ValueError if the bytes are something else.
         """

@@ -32,7 +32,7 @@ class Features:
 
 
 def finalized_features() -> Call[Features]:
-    """The finalized features of the broker's cluster. Anybody may ask."""
+    """Return the finalized features of the broker's cluster. Anybody may ask."""
 
     def requests(read: Reader) -> None:
         for _ in range(3):

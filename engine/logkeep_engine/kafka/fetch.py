@@ -126,7 +126,7 @@ class Fetcher:
             return question.fetched(answer, by_id=topic_id is not None, leader_epoch=leader.epoch)
 
     async def _follow(self, replica: int, lane: int, call: Call[FetchAnswer]) -> FetchAnswer | None:
-        """The answer of a follower to a request that its leader has handed on; None unless it has records.
+        """Return the answer of a follower to a request that its leader has handed on; None unless it has records.
 
         What a follower gives lies below its high watermark, so it is in the leader's log too. What it does not give
         proves nothing: it may be late, or not know of the leader yet.
@@ -188,8 +188,8 @@ class Fetcher:
         sparing: bool = False,
         committed: bool = True,
     ) -> AsyncGenerator[Fetched, None]:
-        """All committed batches that touch [start, end), in order; one fetch is in flight while the caller works on the
-        last. This is the one way through a range of a live log.
+        """Return all committed batches that touch [start, end), in order; one fetch is in flight while the caller works
+        on the last. This is the one way through a range of a live log.
 
         `end` is a last stable offset seen earlier; without `committed` a high watermark, and batches of open
         transactions come too. What the first answer holds below `start` and the last at or above `end` is the caller's
@@ -208,7 +208,7 @@ class Fetcher:
 
     @contextmanager
     def lane(self, partition: int) -> Iterator[int]:
-        """The lane that the fewest streams use. Streams of one partition must not wait for each other: a read of a
+        """Give the lane that the fewest streams use. Streams of one partition must not wait for each other: a read of a
         remote store takes its time.
         """
         lane = min(range(LANES), key=lambda number: (self._streams[number], (number - partition) % LANES))
@@ -219,7 +219,8 @@ class Fetcher:
             self._streams[lane] -= 1
 
     async def list_offset(self, topic: str, partition: int, timestamp: int, *, committed: bool = False) -> int:
-        """The offset of the first record at or after `timestamp` (ms), -1 if there is none; or at EARLIEST or LATEST.
+        """Return the offset of the first record at or after `timestamp` (ms), -1 if there is none; or at EARLIEST or
+        LATEST.
 
         LATEST is the high watermark, with `committed` the last stable offset. Raises TopicGone, BrokerUnavailable,
         BrokerRefused.
@@ -240,8 +241,9 @@ class Fetcher:
         return await self._pool.ask_leader(topic, partition, what, ask)
 
     async def epoch_end(self, topic: str, partition: int, epoch: int | None = None, *, at_least: int = -1) -> EpochEnd:
-        """Where a leader epoch has ended in the leader's log, by default the leader's own (see `queries.EpochEnd`). No
-        leader of an epoch below `at_least` is asked, and one that does not say where its own epoch ends is asked again.
+        """Return where a leader epoch has ended in the leader's log, by default the leader's own (see
+        `queries.EpochEnd`). No leader of an epoch below `at_least` is asked, and one that does not say where its own
+        epoch ends is asked again.
 
         Needs the ACL DESCRIBE on the topic. Raises TopicGone, BrokerUnavailable, BrokerRefused.
         """
@@ -268,8 +270,8 @@ class Fetcher:
         return await self._pool.ask_leader(topic, partition, what, ask)
 
     async def local_start(self, topic: str, partition: int) -> tuple[int, int] | None:
-        """Where the log begins on its leader's own disk, and the leader's epoch; None if the leader's version has no
-        tiered storage. Below this offset the log is in the remote store.
+        """Return where the log begins on its leader's own disk, and the leader's epoch; None if the leader's version
+        has no tiered storage. Below this offset the log is in the remote store.
 
         Raises TopicGone, BrokerUnavailable, BrokerRefused.
         """
@@ -292,7 +294,7 @@ class Fetcher:
     async def written_by(
         self, topic: str, partition: int, producer_id: int, *, start: int, end: int | None = None
     ) -> list[WrittenBatch]:
-        """The batches of a producer id in [start, end), in order; `end` None means all that is there now.
+        """Return the batches of a producer id in [start, end), in order; `end` None means all that is there now.
 
         Reads the partition's bytes. `start` below the log start begins at the log start. Raises what `fetch` raises.
         """

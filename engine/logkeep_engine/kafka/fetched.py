@@ -59,12 +59,12 @@ class WrittenBatch:
 
 
 def first_batch_bytes(data: memoryview) -> int:
-    """The size of the first batch."""
+    """Return the size of the first batch."""
     return int(_OFFSET_LENGTH.unpack_from(data)[1]) + _OFFSET_LENGTH.size
 
 
 def written_batches(data: memoryview, topic: str, partition: int, producer_id: int) -> Iterator[WrittenBatch]:
-    """The whole batches of `data` that a producer id wrote, in order."""
+    """Yield the whole batches of `data` that a producer id wrote, in order."""
     for at, following in _walk(data, topic, partition):
         if data[at + 16] < 2:
             continue

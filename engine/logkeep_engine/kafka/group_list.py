@@ -67,8 +67,8 @@ class ListedGroups:
 
 
 def list_groups(version: int = _WITH_KINDS) -> Call[ListedGroups]:
-    """All groups that a broker coordinates and this user may describe, with their states; from version 5 on with their
-    kinds."""
+    """Return all groups that a broker coordinates and this user may describe, with their states; from version 5 on with
+    their kinds."""
 
     def group(read: Reader) -> ListedGroup:
         name, protocol, state = read.compact_string(), read.compact_string(), read.compact_string()
@@ -95,8 +95,8 @@ class _Coordinators:
 
 
 async def listed_groups(pool: BrokerPool) -> dict[str, ListedGroup]:
-    """The groups of all living brokers, by name. Raises BrokerTrouble if groups might be missing: if a broker does not
-    answer, or coordinators are moving; BrokerRefused.
+    """Return the groups of all living brokers, by name. Raises BrokerTrouble if groups might be missing: if a broker
+    does not answer, or coordinators are moving; BrokerRefused.
 
     Where coordinators may have moved a moment ago, groups are listed twice: a broker that says that it coordinates a
     group may still be about to read it.

@@ -97,7 +97,8 @@ class GroupAdmin(Admin):
     """Questions and orders about consumer groups."""
 
     def group_offsets(self, group_ids: Iterable[str]) -> GroupPositions:
-        """All positions of these groups as they are committed now. Groups that vanished are noted, not an error."""
+        """Return all positions of these groups as they are committed now. Groups that vanished are noted, not an
+        error."""
         groups = sorted(set(group_ids))
         found = self._positions(groups)
         notes = tuple(
@@ -110,8 +111,8 @@ class GroupAdmin(Admin):
         return GroupPositions(tuple(item for item in positions if item.offset >= 0), notes, negative)
 
     def share_starts(self, group_ids: Iterable[str]) -> GroupPositions:
-        """The start offsets of these share groups. Groups whose start offsets the cluster does not report are `untold`:
-        brokers without the request, and those of a cluster that has share groups switched off."""
+        """Return the start offsets of these share groups. Groups whose start offsets the cluster does not report are
+        `untold`: brokers without the request, and those of a cluster that has share groups switched off."""
         groups = sorted(set(group_ids))
         if groups and not self._speaks(fetch_starts(groups[0])):
             return GroupPositions((), untold=tuple(groups), why=_NOT_TOLD)
@@ -121,8 +122,8 @@ class GroupAdmin(Admin):
         return GroupPositions(positions, untold=tuple(off), why=SHARE_OFF if off else "")
 
     def share_groups_off(self) -> str:
-        """Why the cluster takes no start offsets of share groups, by its requests and features; "" if it takes them.
-        Unlike `share_starts` it makes no broker create the topic of groups."""
+        """Return why the cluster takes no start offsets of share groups, by its requests and features; "" if it takes
+        them. Unlike `share_starts` it makes no broker create the topic of groups."""
         if not self._speaks(set_starts("", ())):
             return _TOO_OLD
         levels = self.features()
@@ -170,7 +171,8 @@ class GroupAdmin(Admin):
         return found
 
     def listed_groups(self) -> Mapping[str, ListedGroup]:
-        """All groups that this user may describe, by name: of which kind they are, and whether they have members."""
+        """Return all groups that this user may describe, by name: of which kind they are, and whether they have
+        members."""
         return self._ask(lambda survey: listed_groups(survey.pool), "list groups")
 
     def set_group_offsets(self, offsets: Iterable[GroupPosition]) -> list[NotSet]:

@@ -34,8 +34,8 @@ new pool, which tries all addresses at once, finds another one sooner."""
 
 
 async def ask_once(connection: KafkaConnection, question: Question[T], reach: float | None = None) -> T:
-    """The answer to a question, on a pool of its own. `reach`: seconds within which a broker must answer. Raises what
-    `BrokerPool` and the question raise."""
+    """Return the answer to a question, on a pool of its own. `reach`: seconds within which a broker must answer. Raises
+    what `BrokerPool` and the question raise."""
     async with BrokerPool(connection, connection.limits, reach=reach) as pool:
         return await question(pool)
 
@@ -53,8 +53,8 @@ class KeptPool:
         self._closed = False
 
     def ask(self, connection: KafkaConnection, question: Question[T], reach: float | None = None) -> T:
-        """The answer to a question: the caller may be inside a loop. A new pool must reach a broker within `reach`
-        seconds. Raises what `BrokerPool` and the question raise."""
+        """Return the answer to a question: the caller may be inside a loop. A new pool must reach a broker within
+        `reach` seconds. Raises what `BrokerPool` and the question raise."""
         with ThreadPoolExecutor(1) as executor:
             return executor.submit(self._ask, connection, question, reach).result()
 

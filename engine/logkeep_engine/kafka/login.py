@@ -114,13 +114,13 @@ async def _scram(login: Login, say: Callable[[bytes], Awaitable[bytes]]) -> None
 
 
 def _fields(message: bytes) -> Mapping[str, str]:
-    """The attributes of a message of SCRAM: a letter, `=`, and the value."""
+    """Return the attributes of a message of SCRAM: a letter, `=`, and the value."""
     items = (part.partition("=") for part in message.decode(errors="replace").split(","))
     return {name: value for name, _, value in items}
 
 
 def api_versions() -> Call[Mapping[int, tuple[int, int]]]:
-    """The lowest and the highest version of each request that the broker takes, by its number."""
+    """Return the lowest and the highest version of each request that the broker takes, by its number."""
 
     def answer(read: Reader) -> Mapping[int, tuple[int, int]]:
         if (code := read.int16()) != Code.NONE:

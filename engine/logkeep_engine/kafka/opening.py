@@ -12,8 +12,8 @@ from logkeep_engine.kafka.login import LoginDenied, LoginNotTaken, WrongBroker
 
 
 def refusal(broker: str, username: str | None, error: BaseException) -> BrokerRefused | None:
-    """The error for a login or a certificate that is not accepted; None for a failure that may pass. `broker` is its
-    name in messages."""
+    """Return the error for a login or a certificate that is not accepted; None for a failure that may pass. `broker` is
+    its name in messages."""
     for cause in _causes(error):
         if isinstance(cause, LoginDenied):
             return BrokerRefused(
@@ -44,7 +44,7 @@ def refusal(broker: str, username: str | None, error: BaseException) -> BrokerRe
 
 
 def reason_of(error: BaseException) -> str:
-    """The reason of a failure in a few words."""
+    """Return the reason of a failure in a few words."""
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
     return str(error) or type(error).__name__

@@ -70,8 +70,8 @@ class Coordinator:
 async def committed_positions(
     connection: KafkaConnection, groups: Sequence[str], fetch: Callable[[str], Call[FetchedPositions]]
 ) -> dict[str, FetchedPositions]:
-    """The positions of each group, as its coordinator answers to `fetch`. Raises BrokerUnavailable and BrokerRefused as
-    `BrokerPool` does.
+    """Return the positions of each group, as its coordinator answers to `fetch`. Raises BrokerUnavailable and
+    BrokerRefused as `BrokerPool` does.
     """
     found: dict[str, FetchedPositions] = {}
     async with BrokerPool(connection, connection.limits) as pool:
@@ -149,7 +149,7 @@ def _requests(group: str, positions: Sequence[FetchedPosition]) -> Iterator[list
 
 
 def find_coordinator(name: str, kind: int = GROUP) -> Call[Coordinator]:
-    """The broker that keeps the positions of the group `name`, or the transactions of that id."""
+    """Return the broker that keeps the positions of the group `name`, or the transactions of that id."""
 
     def answer(read: Reader) -> Coordinator:
         throttle, code = read.int32(), read.int16()
@@ -160,8 +160,8 @@ def find_coordinator(name: str, kind: int = GROUP) -> Call[Coordinator]:
 
 
 def fetch_positions(group: str) -> Call[FetchedPositions]:
-    """All positions of `group`, of the topics that this user may describe. An error for one position is an error for
-    all: it is unknown whether that position is there.
+    """Return all positions of `group`, of the topics that this user may describe. An error for one position is an error
+    for all: it is unknown whether that position is there.
     """
 
     def answer(read: Reader) -> FetchedPositions:
@@ -188,7 +188,7 @@ def fetch_positions(group: str) -> Call[FetchedPositions]:
 
 
 def by_topic(positions: Sequence[FetchedPosition]) -> dict[str, list[FetchedPosition]]:
-    """The positions by topic, as requests have them."""
+    """Return the positions by topic, as requests have them."""
     topics: dict[str, list[FetchedPosition]] = {}
     for item in positions:
         topics.setdefault(item.topic, []).append(item)

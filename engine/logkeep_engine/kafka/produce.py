@@ -160,7 +160,7 @@ class _Outbox:
             self._posting = None
 
     def _take(self) -> list[_Sent]:
-        """The batches of the next request. Those that their callers have given up meanwhile are dropped."""
+        """Return the batches of the next request. Those that their callers have given up meanwhile are dropped."""
         taken: list[_Sent] = []
         left: deque[_Sent] = deque()
         keys: set[tuple[str, int]] = set()
@@ -338,7 +338,7 @@ class Producer:
             await asyncio.gather(opening, *(sent.answer for sent in window), return_exceptions=True)
 
     async def init_producer_id(self) -> tuple[int, int]:
-        """A new (producer id, epoch) for idempotent batches. Raises BrokerUnavailable, BrokerRefused."""
+        """Return a new (producer id, epoch) for idempotent batches. Raises BrokerUnavailable, BrokerRefused."""
         patience = Patience(self._pool.limits, "get a producer id")
         while True:
             try:
@@ -400,8 +400,8 @@ class Producer:
     async def _acknowledged(
         self, target: _Target, guard: _Guard, window: deque[_Sent], floor: int, *, contested: bool
     ) -> int:
-        """The base offset of the first batch of the window, once it is known to be there. If it has to be sent again,
-        those after it that failed have to be, too: each goes alone, when it is the first.
+        """Return the base offset of the first batch of the window, once it is known to be there. If it has to be sent
+        again, those after it that failed have to be, too: each goes alone, when it is the first.
         """
         head = window[0]
         try:
@@ -426,8 +426,8 @@ class Producer:
     async def _sent_again(
         self, target: _Target, guard: _Guard, batch: tuple[Buffer, ...], floor: int, trouble: BrokerTrouble
     ) -> int:
-        """The base offset of a batch that may have been written. It is sent again only where it is not in the log: a
-        broker that has forgotten the producer id would take it once more.
+        """Return the base offset of a batch that may have been written. It is sent again only where it is not in the
+        log: a broker that has forgotten the producer id would take it once more.
         """
         patience = self._patience(target)
         while True:
@@ -446,7 +446,7 @@ class Producer:
                 return await self._found(target, batch, floor, str(error))
 
     async def _found(self, target: _Target, batch: tuple[Buffer, ...], floor: int, reason: str) -> int:
-        """The base offset of a batch that the log must hold already. Raises ProduceRefused if it does not."""
+        """Return the base offset of a batch that the log must hold already. Raises ProduceRefused if it does not."""
         offset = await self._read_back.look(target.key, _PRODUCER.unpack_from(batch[0], 43), floor)
         if offset is None:
             raise _refused(target, batch, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, reason)
@@ -457,7 +457,7 @@ class Producer:
 
 
 def _lane(target: _Target) -> int:
-    """The connection of a partition. It is always the same one: that keeps its batches in order."""
+    """Return the connection of a partition. It is always the same one: that keeps its batches in order."""
     if target.small:
         return LANES + 1
     return LANES + 1 + (zlib.crc32(target.topic.encode()) + target.partition) % LANES

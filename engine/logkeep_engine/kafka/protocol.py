@@ -132,7 +132,7 @@ def fetch(
 
 
 def parse_topic_id(text: str) -> uuid.UUID:
-    """The id as Kafka prints it: 16 bytes in URL-safe base64 without padding. Raises ValueError."""
+    """Return the id as Kafka prints it: 16 bytes in URL-safe base64 without padding. Raises ValueError."""
     return uuid.UUID(bytes=urlsafe_b64decode(text + "=="))
 
 
@@ -278,7 +278,7 @@ def list_offset(
 
 
 def earliest_local_offset(topic: str, partition: int, leader_epoch: int) -> Call[OffsetAnswer]:
-    """Where the log begins on the broker's own disk. Version 8: brokers without it have no tiered storage."""
+    """Return where the log begins on the broker's own disk. Version 8: brokers without it have no tiered storage."""
     name = topic.encode()
     entry = struct.pack(">iiq", partition, leader_epoch, EARLIEST_LOCAL) + NO_TAGS
     one = b"\x02"
@@ -304,7 +304,7 @@ class ProducerIdAnswer:
 
 
 def init_producer_id() -> Call[ProducerIdAnswer]:
-    """A new producer id without a transactional id."""
+    """Return a new producer id without a transactional id."""
     body = pack_string(None) + INT32.pack(60_000)
     return Call(22, 1, (body,), lambda read: ProducerIdAnswer(read.int32(), read.int16(), read.int64(), read.int16()))
 
@@ -344,7 +344,7 @@ class LogDirsAnswer:
 
 
 def describe_log_dirs(partitions: Mapping[str, Sequence[int]]) -> Call[LogDirsAnswer]:
-    """How large the replicas of `partitions` are that the broker asked holds."""
+    """Return how large the replicas of `partitions` are that the broker asked holds."""
     body = pack_array(
         pack_string(topic) + pack_array(INT32.pack(number) for number in numbers)
         for topic, numbers in partitions.items()

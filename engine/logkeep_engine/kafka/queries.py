@@ -97,7 +97,8 @@ class ClusterView:
 
 
 def describe_topics(names: Sequence[str] | None, *, version: int = METADATA_VERSIONS[1]) -> Call[ClusterView]:
-    """The topics of these names; `names` None asks for all, and for what the user may do with each. Creates none."""
+    """Return the topics of these names; `names` None asks for all, and for what the user may do with each. Creates
+    none."""
     flexible = version >= _FLEXIBLE_METADATA
     items = [_topic(name, version) for name in names or ()]
     every = names is None
@@ -112,7 +113,7 @@ def describe_topics(names: Sequence[str] | None, *, version: int = METADATA_VERS
 
 
 def describe_operations() -> Call[ClusterView]:
-    """The cluster without its topics, with what the user may do with it: version 8, of Kafka 2.3 (KIP-430)."""
+    """Return the cluster without its topics, with what the user may do with it: version 8, of Kafka 2.3 (KIP-430)."""
     no_topics, no_creation, of_cluster, of_topics = struct.pack(">i", 0), b"\x00", b"\x01", b"\x00"
     body = no_topics + no_creation + of_cluster + of_topics
     return Call(METADATA, METADATA_VERSIONS[0], (body,), _plain_cluster_view)
@@ -196,7 +197,7 @@ class Registered:
 
 
 def describe_cluster() -> Call[Registered]:
-    """All registered brokers, also those that are down: version 2, of Kafka 4.0 (KIP-1073)."""
+    """Return all registered brokers, also those that are down: version 2, of Kafka 4.0 (KIP-1073)."""
     brokers = 1
 
     def broker(read: Reader) -> tuple[int, bool]:
@@ -269,9 +270,9 @@ class Offsets:
 
 
 def list_offsets(wanted: Mapping[str, Sequence[tuple[int, int, int]]], *, committed: bool) -> Call[Offsets]:
-    """The offset of each (partition, leader epoch, time) of some topics, which one broker leads. The time is EARLIEST,
-    LATEST or ms since the epoch, for the first record that is not older; with `committed` LATEST is the last stable
-    offset."""
+    """Return the offset of each (partition, leader epoch, time) of some topics, which one broker leads. The time is
+    EARLIEST, LATEST or ms since the epoch, for the first record that is not older; with `committed` LATEST is the last
+    stable offset."""
     parts = [struct.pack(">ibi", -1, int(committed), len(wanted))]
     for topic, partitions in wanted.items():
         parts.append(pack_string(topic) + struct.pack(">i", len(partitions)))
@@ -311,8 +312,8 @@ class EpochEnds:
 
 
 def epoch_ends(wanted: Mapping[str, Sequence[tuple[int, int, int]]]) -> Call[EpochEnds]:
-    """Where leader epochs have ended: of each (partition, leader's epoch, epoch asked for) of some topics, which one
-    broker leads. Another leader's epoch is fenced. Needs the ACL DESCRIBE on the topics."""
+    """Return where leader epochs have ended: of each (partition, leader's epoch, epoch asked for) of some topics, which
+    one broker leads. Another leader's epoch is fenced. Needs the ACL DESCRIBE on the topics."""
     parts = [struct.pack(">ii", -1, len(wanted))]
     for topic, partitions in wanted.items():
         parts.append(pack_string(topic) + struct.pack(">i", len(partitions)))

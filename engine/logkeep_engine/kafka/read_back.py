@@ -25,9 +25,9 @@ class ReadBack:
         self._fetcher = fetcher
 
     async def find(self, where: Where, producer: tuple[int, int, int], floor: int) -> int | None:
-        """The base offset of the batch of a producer (id, epoch, base sequence) in the leader's log from offset `floor`
-        on, None if that has none. It reads to the end of the log, which is behind the high watermark while followers
-        lag: what is found is in all of them.
+        """Return the base offset of the batch of a producer (id, epoch, base sequence) in the leader's log from offset
+        `floor` on, None if that has none. It reads to the end of the log, which is behind the high watermark while
+        followers lag: what is found is in all of them.
 
         Raises Behind, BrokerTrouble, and what `Fetcher.written_by` raises.
         """
@@ -49,8 +49,8 @@ class ReadBack:
         return first.base_offset
 
     async def look(self, where: Where, producer: tuple[int, int, int], floor: int) -> int | None:
-        """The base offset of the batch of a producer from offset `floor` on, below the high watermark. Raises what
-        `Fetcher.written_by` does.
+        """Return the base offset of the batch of a producer from offset `floor` on, below the high watermark. Raises
+        what `Fetcher.written_by` does.
         """
         for found in await self._fetcher.written_by(*where, producer[0], start=floor):
             if (found.producer_epoch, found.base_sequence) == producer[1:]:

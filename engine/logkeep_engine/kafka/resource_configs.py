@@ -51,7 +51,8 @@ class ConfigAdmin(Admin):
     """Questions and orders about configurations of groups and client metrics."""
 
     def resource_configs(self) -> Known[ResourceConfig]:
-        """All values that were set on groups and on client metrics. `reason` says which the cluster does not report.
+        """Return all values that were set on groups and on client metrics. `reason` says which the cluster does not
+        report.
 
         Before Kafka 4.1 only the groups that exist are asked for: brokers do not list others with a configuration.
         """

@@ -101,7 +101,7 @@ def raise_for(code: int, topic: str, partition: int, what: str, operation: str, 
 
 
 def refused(code: int, topic: str, partition: int, what: str, broker: str) -> BrokerRefused:
-    """The error for a code that no broker should answer."""
+    """Return the error for a code that no broker should answer."""
     return BrokerRefused(
         f"Cannot {what} topic {topic!r} partition {partition}: {broker} says {Code.name_of(code)}.",
         hint="See the broker's log.",

@@ -23,7 +23,8 @@ _NO_TIME = 0  # a time-out that is refused before anything is looked up
 
 
 async def unwritable(pool: BrokerPool, topics: Sequence[str]) -> list[str]:
-    """The topics among these, whether they exist or not, to which the user may not write. Raises BrokerUnavailable."""
+    """Return the topics among these, whether they exist or not, to which the user may not write. Raises
+    BrokerUnavailable."""
     found: list[str] = []
     for part in in_parts(topics, _TOPICS_A_REQUEST):
         wanted = [(topic, _NO_PARTITION, ()) for topic in part]
@@ -37,7 +38,8 @@ async def unwritable(pool: BrokerPool, topics: Sequence[str]) -> list[str]:
 
 
 async def unreadable(pool: BrokerPool, topics: Sequence[str]) -> list[str]:
-    """The topics among these, whether they exist or not, that the user may not read. Raises BrokerUnavailable."""
+    """Return the topics among these, whether they exist or not, that the user may not read. Raises
+    BrokerUnavailable."""
 
     async def ask(topic: str) -> protocol.FetchAnswer:
         call = protocol.fetch(
@@ -55,7 +57,7 @@ async def unreadable(pool: BrokerPool, topics: Sequence[str]) -> list[str]:
 
 
 async def may_use_transaction(pool: BrokerPool, transactional_id: str) -> bool:
-    """Whether the user may write transactions of this id. Raises BrokerUnavailable."""
+    """Return whether the user may write transactions of this id. Raises BrokerUnavailable."""
 
     async def ask() -> protocol.ProducerIdAnswer:
         return await pool.send(pool.any_node(), 0, transactions.init_producer_id(transactional_id, _NO_TIME))

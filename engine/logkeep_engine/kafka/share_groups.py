@@ -33,7 +33,7 @@ def _array(items: Sequence[bytes]) -> bytes:
 
 
 def fetch_starts(group: str) -> Call[FetchedPositions]:
-    """All start offsets of `group`. A partition that was never read has none."""
+    """Return all start offsets of `group`. A partition that was never read has none."""
 
     def topic(read: Reader, found: list[FetchedPosition]) -> int:
         name = read.compact_string()

@@ -75,7 +75,7 @@ class Stream:
         self._short_since: float | None = None
 
     async def batches(self, start: int, end: int) -> AsyncGenerator[Fetched, None]:
-        """All batches that touch [start, end), in order."""
+        """Yield all batches that touch [start, end), in order."""
         if start >= end:
             return
         position = start

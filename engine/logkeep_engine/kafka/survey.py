@@ -67,7 +67,8 @@ class Survey:
         self._until = asyncio.get_running_loop().time() + self.patience
 
     def time_left(self) -> bool:
-        """Whether this survey is still within its patience: then an answer that may get better is asked for again."""
+        """Return whether this survey is still within its patience: then an answer that may get better is asked for
+        again."""
         return asyncio.get_running_loop().time() < self._until
 
     # ---- questions
@@ -94,7 +95,7 @@ class Survey:
     async def led_offsets(
         self, partitions: Iterable[Where], timestamp: int, *, committed: bool = False
     ) -> Answers[tuple[int, int]]:
-        """The same, each with the epoch of the leader that gives it. With `committed` LATEST is the last stable
+        """Return the same, each with the epoch of the leader that gives it. With `committed` LATEST is the last stable
         offset."""
 
         def ask(wanted: Mapping[str, Sequence[tuple[int, int, int]]]) -> Call[queries.Offsets]:
@@ -108,8 +109,8 @@ class Survey:
         return await self._ask_leaders(dict.fromkeys(partitions, timestamp), ask, read, "list offsets of")
 
     async def record_times(self, wanted: Mapping[Where, int]) -> Answers[int | None]:
-        """The time of the first record that is not older than the time given, both in ms since the epoch; None if there
-        is no such record. Records of open transactions count, too."""
+        """Return the time of the first record that is not older than the time given, both in ms since the epoch; None
+        if there is no such record. Records of open transactions count, too."""
 
         def ask(items: Mapping[str, Sequence[tuple[int, int, int]]]) -> Call[queries.Offsets]:
             return queries.list_offsets(items, committed=False)
@@ -120,7 +121,8 @@ class Survey:
         return await self._ask_leaders(wanted, ask, read, "list offsets of")
 
     async def epoch_ends(self, wanted: Mapping[Where, int | None]) -> Answers[Ended]:
-        """Where these leader epochs ended in the leaders' logs; None asks for the leader's own epoch: the log's end."""
+        """Return where these leader epochs ended in the leaders' logs; None asks for the leader's own epoch: the log's
+        end."""
 
         def ask(items: Mapping[str, Sequence[tuple[int, int, int | None]]]) -> Call[queries.EpochEnds]:
             return queries.epoch_ends(
@@ -136,8 +138,8 @@ class Survey:
         return await self._ask_leaders(wanted, ask, read, "ask for the leader epochs of")
 
     async def registered(self) -> frozenset[int] | None:
-        """The brokers that the controller knows, also those that are down; None if brokers of this version do not
-        report it.
+        """Return the brokers that the controller knows, also those that are down; None if brokers of this version do
+        not report it.
 
         Raises BrokerTrouble, BrokerRefused.
         """
@@ -208,7 +210,7 @@ class _Round(Generic[V, T]):
     missing: str = "no broker answers"
 
     def reason(self, where: Where) -> str:
-        """Why there is no answer."""
+        """Return why there is no answer."""
         return self.trouble.get(where) or self.unknown.get(where) or self.missing
 
     async def perform(self, topics: dict[str, TopicView] | BrokerTrouble) -> None:
@@ -271,7 +273,7 @@ class _Round(Generic[V, T]):
 
 
 def in_parts(items: Iterable[T], most: int) -> Iterator[list[T]]:
-    """The items in lists of at most `most`."""
+    """Yield the items in lists of at most `most`."""
     iterator = iter(items)
     while part := list(islice(iterator, most)):
         yield part

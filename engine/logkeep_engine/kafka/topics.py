@@ -88,8 +88,8 @@ class TopicAdmin(Admin):
         return {topic.name: topic.topic_id for topic in self._describe(sorted(set(names)))}
 
     def list_topics(self, names: Sequence[str] | None = None) -> tuple[list[TopicInfo], dict[str, str]]:
-        """The topics with these names that exist, or all topics, by name. Besides, the topics that a broker knows but
-        cannot describe, with the reason.
+        """Return the topics with these names that exist, or all topics, by name. Besides, the topics that a broker
+        knows but cannot describe, with the reason.
         """
 
         async def ask(survey: Survey) -> list[TopicView]:
@@ -109,7 +109,7 @@ class TopicAdmin(Admin):
             return found, silent
 
     def undescribable(self, names: Sequence[str]) -> list[str]:
-        """The topics among these that the user may not describe (ACL DESCRIBE), whether they exist or not."""
+        """Return the topics among these that the user may not describe (ACL DESCRIBE), whether they exist or not."""
         views = self._ask(lambda survey: survey.topics(names), "describe topics")
         return [view.name for view in views if view.code == Code.TOPIC_AUTHORIZATION_FAILED]
 
@@ -126,8 +126,8 @@ class TopicAdmin(Admin):
             )
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        """The configurations that were set on each topic itself, and `cleanup.policy` also if the brokers' default
-        compacts the topic. Other defaults of the brokers are left out.
+        """Return the configurations that were set on each topic itself, and `cleanup.policy` also if the brokers'
+        default compacts the topic. Other defaults of the brokers are left out.
 
         Needs the ACL DESCRIBE_CONFIGS on the topics.
         """
@@ -143,7 +143,8 @@ class TopicAdmin(Admin):
         }
 
     def config_entries(self, names: Iterable[str]) -> Iterator[tuple[str, Mapping[str, ConfigEntry]]]:
-        """Everything that brokers say of the configuration of each topic, by name; topics that are gone are absent.
+        """Yield everything that brokers say of the configuration of each topic, by name; topics that are gone are
+        absent.
 
         Needs the ACL DESCRIBE_CONFIGS on the topics.
         """
@@ -157,17 +158,17 @@ class TopicAdmin(Admin):
                 yield name, entries
 
     def broker_configs(self, names: Collection[str]) -> dict[str, str]:
-        """The values that a broker has for these keys, and topics by default. Empty if no broker reports it: that needs
-        the ACL DESCRIBE_CONFIGS on the cluster."""
+        """Return the values that a broker has for these keys, and topics by default. Empty if no broker reports it:
+        that needs the ACL DESCRIBE_CONFIGS on the cluster."""
         return _values(self._broker_entries() or {}, names)
 
     def configs_of_brokers(self, names: Collection[str]) -> list[dict[str, str]]:
-        """The same of each broker that reports it. They differ while they are changed one after the other, or if
+        """Return the same of each broker that reports it. They differ while they are changed one after the other, or if
         one was forgotten."""
         return [_values(entries, names) for entries in self._told_entries()]
 
     def broker_settings(self, wanted: Callable[[str], bool]) -> dict[str, str] | None:
-        """The values that were set for the brokers, of the requested keys, as the first broker has them; None
+        """Return the values that were set for the brokers, of the requested keys, as the first broker has them; None
         if no broker reports them. Secrets are never reported."""
         entries = self._broker_entries()
         if entries is None:
@@ -179,11 +180,11 @@ class TopicAdmin(Admin):
         }
 
     def _broker_entries(self) -> Mapping[str, ConfigEntry] | None:
-        """The configuration of the first broker that reports it, None if none does."""
+        """Return the configuration of the first broker that reports it, None if none does."""
         return next(self._told_entries(), None)
 
     def _told_entries(self) -> Iterator[Mapping[str, ConfigEntry]]:
-        """The configurations of the brokers that report theirs."""
+        """Yield the configurations of the brokers that report theirs."""
         for node in sorted(self._cluster().brokers):
             try:
                 yield self._ask(partial(_broker_entries, node=node), f"read the configuration of broker {node}")
@@ -202,8 +203,8 @@ class TopicAdmin(Admin):
         return self._wait_for_leaders({plan.name: plan.partitions for plan in plans})
 
     def refused_topics(self, plans: Sequence[NewTopicPlan]) -> dict[str, LogkeepError]:
-        """The topics among these that could not be created now, with the errors that `create_topics` would raise.
-        Nothing is created."""
+        """Return the topics among these that could not be created now, with the errors that `create_topics` would
+        raise. Nothing is created."""
         return {
             plan.name: self._not_created(plan, code, reason)
             for part in in_parts(plans, _TOPICS_A_REQUEST)
@@ -213,7 +214,8 @@ class TopicAdmin(Admin):
     def _ask_to_create(
         self, plans: Sequence[NewTopicPlan], *, validate_only: bool = False
     ) -> list[tuple[NewTopicPlan, int, str]]:
-        """Those that were refused, with the code and the reason. With `validate_only` the controller creates none.
+        """Return those that were refused, with the code and the reason. With `validate_only` the controller creates
+        none.
 
         Raises BrokerUnavailable if the answer to an order was lost: given again, it would be refused for the very
         topics that it has created.
@@ -248,8 +250,8 @@ class TopicAdmin(Admin):
         return refused
 
     def unconfigurable(self, names: Sequence[str]) -> list[str]:
-        """The topics among these, whether they exist or not, whose configuration the user may not change. Nothing is
-        changed."""
+        """Return the topics among these, whether they exist or not, whose configuration the user may not change.
+        Nothing is changed."""
         found = []
         for part in in_parts(sorted(set(names)), _TOPICS_A_REQUEST):
             wanted = [((TOPIC, name), {"retention.ms": "-1"}) for name in part]
@@ -279,12 +281,12 @@ class TopicAdmin(Admin):
                 return self._error(code, f"create topic {plan.name!r} (ACL CREATE)", reason)
 
     def refusal(self, plan: NewTopicPlan) -> LogkeepError | None:
-        """The error with which this topic would not be created, if brokers name one now. Nothing is created."""
+        """Return the error with which this topic would not be created, if brokers name one now. Nothing is created."""
         return self.refused_topics([plan]).get(plan.name)
 
     def known_brokers(self) -> frozenset[int]:
-        """Ids of the brokers that the cluster has, also of those that are down. Controllers older than 4.0 do not
-        report them: then it is those that are alive, and those that have a replica of a topic."""
+        """Return ids of the brokers that the cluster has, also of those that are down. Controllers older than 4.0 do
+        not report them: then it is those that are alive, and those that have a replica of a topic."""
         registered = self.registered()
         if registered is not None:
             return registered
@@ -403,7 +405,7 @@ async def _delete(survey: Survey, *, names: Mapping[str, str], ids: Sequence[str
 
 
 async def _describe_configs(survey: Survey, *, topics: Sequence[str]) -> DescribedConfigs:
-    """The configurations of topics, as a broker knows them that is asked again while it may get better."""
+    """Return the configurations of topics, as a broker knows them that is asked again while it may get better."""
     node = survey.pool.any_node()
     answer = await survey.pool.ask(node, describe_configs((TOPIC, name) for name in topics), survey.patience / ATTEMPTS)
     for (_, name), (code, reason) in answer.refused.items():
@@ -413,7 +415,7 @@ async def _describe_configs(survey: Survey, *, topics: Sequence[str]) -> Describ
 
 
 async def _broker_entries(survey: Survey, *, node: int) -> Mapping[str, ConfigEntry]:
-    """The configuration of a broker, which it reports itself. Raises BrokerRefused if it does not."""
+    """Return the configuration of a broker, which it reports itself. Raises BrokerRefused if it does not."""
     answer = await survey.pool.ask(node, describe_configs([(BROKER, str(node))]), survey.patience / ATTEMPTS)
     for code, reason in answer.refused.values():
         raise BrokerRefused(f"{survey.pool.name(node)} says {Code.name_of(code)}: {reason}.")

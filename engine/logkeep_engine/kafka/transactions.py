@@ -83,7 +83,7 @@ class PaddingTurns:
         self._rooms: dict[int, asyncio.Semaphore] = {}
 
     def of(self, node: int, records: int) -> contextlib.AbstractAsyncContextManager[None]:
-        """The turn of a partition that this broker leads."""
+        """Return the turn of a partition that this broker leads."""
         if records <= _SMALL:
             return contextlib.nullcontext()
         return self._rooms.setdefault(node, asyncio.Semaphore(_AT_ONCE))
@@ -246,8 +246,8 @@ class PaddingTransactions:
         return self._producer
 
     async def _ask(self, call: Callable[[], Call[A]], what: str, *, may_repeat: bool = True) -> A:
-        """The coordinator's answer to a question, when it is one that does not pass. Without `may_repeat` the question
-        is not put again after an answer that did not come: that is TransactionOver.
+        """Return the coordinator's answer to a question, when it is one that does not pass. Without `may_repeat` the
+        question is not put again after an answer that did not come: that is TransactionOver.
         """
         patience = Patience(self._pool.limits, f"{what} the transaction {self._id!r}")
         pause = _PAUSE
@@ -309,7 +309,7 @@ class PaddingTransactions:
 
 
 def id_refused(transactional_id: str) -> BrokerRefused:
-    """The error of a user who may not write transactions of this id."""
+    """Return the error of a user who may not write transactions of this id."""
     return BrokerRefused(
         f"The user may not use the transactional id {transactional_id!r}, which `offsets: Same` needs.",
         hint="Give the user the ACL WRITE on the transactional ids with the prefix 'logkeep-'.",
@@ -337,7 +337,7 @@ class TransactionState:
 
 
 def init_producer_id(transactional_id: str, timeout_ms: int) -> Call[ProducerIdAnswer]:
-    """A producer id and a new epoch for a transactional id; aborts what is open."""
+    """Return a producer id and a new epoch for a transactional id; aborts what is open."""
     body = pack_string(transactional_id) + struct.pack(">i", timeout_ms)
     return Call(22, 1, (body,), lambda read: ProducerIdAnswer(read.int32(), read.int16(), read.int64(), read.int16()))
 
@@ -368,7 +368,7 @@ def end_transaction(transactional_id: str, producer_id: int, epoch: int, *, comm
 
 
 def describe_transaction(transactional_id: str) -> Call[TransactionState]:
-    """The state of a transactional id."""
+    """Return the state of a transactional id."""
     name = transactional_id.encode()
     body = b"\x02" + pack_uvarint(len(name) + 1) + name + b"\x00"
 

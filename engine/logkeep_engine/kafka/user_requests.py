@@ -119,7 +119,7 @@ class Results:
 
 
 def describe_acls() -> Call[Described[Acl]]:
-    """All ACLs. Needs the ACL DESCRIBE on the cluster."""
+    """Return all ACLs. Needs the ACL DESCRIBE on the cluster."""
     body = struct.pack(">b", _ANY) + pack_string(None) + struct.pack(">b", _ANY)
     body += pack_string(None) + pack_string(None) + struct.pack(">bb", _ANY, _ANY)
 
@@ -159,7 +159,7 @@ def create_acls(acls: Sequence[Acl]) -> Call[Results]:
 
 
 def describe_quotas() -> Call[Described[Quota]]:
-    """All client quotas. Needs the ACL DESCRIBE_CONFIGS on the cluster."""
+    """Return all client quotas. Needs the ACL DESCRIBE_CONFIGS on the cluster."""
 
     def entry(read: Reader) -> list[Quota]:
         entity = _entity(read)
@@ -195,7 +195,7 @@ def alter_quotas(quotas: Sequence[tuple[Entity, Sequence[Quota]]], *, only_check
 
 
 def describe_scram_users() -> Call[Described[ScramUser]]:
-    """The names of all SCRAM users, with mechanisms and iterations. Needs the ACL DESCRIBE on the cluster."""
+    """Return the names of all SCRAM users, with mechanisms and iterations. Needs the ACL DESCRIBE on the cluster."""
 
     def credential(read: Reader) -> tuple[str, int]:
         found = _word(_MECHANISMS, read.int8()), read.int32()
@@ -225,7 +225,7 @@ def _entity(read: Reader) -> Entity:
 
 
 def is_sendable(acl: Acl) -> bool:
-    """Whether each word of an ACL is one of Kafka's, or the number of one."""
+    """Return whether each word of an ACL is one of Kafka's, or the number of one."""
     words = (
         (_RESOURCES, acl.resource),
         (_PATTERNS, acl.pattern),

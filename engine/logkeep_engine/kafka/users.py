@@ -61,19 +61,19 @@ class UserAdmin(Admin):
     """Questions and orders about users."""
 
     def acls(self) -> Known[Acl]:
-        """All ACLs."""
+        """Return all ACLs."""
         return self._described(describe_acls(), "list ACLs")
 
     def quotas(self) -> Known[Quota]:
-        """All client quotas."""
+        """Return all client quotas."""
         return self._described(describe_quotas(), "list client quotas")
 
     def scram_users(self) -> Known[ScramUser]:
-        """The names of all SCRAM users."""
+        """Return the names of all SCRAM users."""
         return self._described(describe_scram_users(), "list SCRAM users")
 
     def cluster_operations(self) -> frozenset[str]:
-        """The operations on the cluster that this user may do, such as ALTER: all, if nothing checks them."""
+        """Return the operations on the cluster that this user may do, such as ALTER: all, if nothing checks them."""
 
         async def ask(survey: Survey) -> ClusterView:
             return await survey.pool.ask(survey.pool.any_node(), describe_operations())
@@ -131,8 +131,8 @@ class UserAdmin(Admin):
         return self._ask(ask, what)
 
     def _ordered(self, call: Call[Results], what: str) -> Results:
-        """The outcomes of orders. Raises BrokerUnavailable where an answer was lost, and the user is refused after
-        that: the orders may have taken the very right to repeat them."""
+        """Return the outcomes of orders. Raises BrokerUnavailable where an answer was lost, and the user is refused
+        after that: the orders may have taken the very right to repeat them."""
         lost = False
 
         async def ask(survey: Survey) -> Results:

@@ -71,7 +71,7 @@ class Wire(asyncio.BufferedProtocol):
         return 0.0 if self._waiting else self._loop.time() - self._since
 
     def speaks(self, call: Call[R]) -> bool:
-        """Whether the broker at the other end takes requests of this version."""
+        """Return whether the broker at the other end takes requests of this version."""
         try:
             call.check_version(self.versions)
         except VersionMissing:
@@ -79,7 +79,7 @@ class Wire(asyncio.BufferedProtocol):
         return True
 
     def highest(self, api_key: int) -> int:
-        """The highest version of a request that the broker takes, -1 if it takes none."""
+        """Return the highest version of a request that the broker takes, -1 if it takes none."""
         return self.versions.get(api_key, (-1, -1))[1]
 
     def send(self, call: Call[R]) -> asyncio.Future[R]:

@@ -60,7 +60,7 @@ class Witnesses(Survey):
         self._ids = ids
 
     async def standings(self) -> dict[str, TopicStanding]:
-        """The fate of each topic id, by the topic's name."""
+        """Return the fate of each topic id, by the topic's name."""
         while True:
             views, silent = await self.pool.describe_to_all(list(self._ids))
             if not silent or not self.time_left():
@@ -80,7 +80,7 @@ class Witnesses(Survey):
         }
 
     async def findings(self, partitions: Iterable[Where]) -> dict[Where, Finding]:
-        """All that is known of each of these partitions."""
+        """Return all that is known of each of these partitions."""
         wanted = list(partitions)
         standings = await self.standings()
         there = [where for where in wanted if standings[where[0]].fate is Fate.THERE]
@@ -135,12 +135,12 @@ def _standing(topic_id: str, said: Sequence[TopicView]) -> TopicStanding:
 
 
 def _is(topic: TopicView, topic_id: str) -> bool:
-    """Whether this may be the topic with that id. A broker without topic ids cannot report it."""
+    """Return whether this may be the topic with that id. A broker without topic ids cannot report it."""
     return topic.code == Code.NONE and topic.topic_id in (topic_id, NO_TOPIC_ID)
 
 
 def _newest(name: str, topic_id: str, said: Sequence[TopicView], views: Collection[int]) -> TopicView:
-    """The topic with each partition as the broker knows it that has heard of its last leader."""
+    """Return the topic with each partition as the broker knows it that has heard of its last leader."""
     partitions: dict[int, PartitionView] = {}
     for number, partition in _known(topic_id, said):
         before = partitions.get(number)

@@ -165,13 +165,14 @@ _NO_END = 2**63  # larger than any offset
 
 
 def headers_of(batches: Iterable[tuple[int, BatchHeader]]) -> Headers:
-    """The sequence of headers that are known one by one. Raises `ValueError` unless the batches lie back to back."""
+    """Return the sequence of headers that are known one by one. Raises `ValueError` unless the batches lie back to
+    back."""
     return kernel.Headers.of(batches, _header_of)
 
 
 def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """The header of the batch at `pos`, as it stands there: take `whole_header` where a time decides. The first 61
-    bytes are enough; a message of magic 0 or 1 must be whole.
+    """Return the header of the batch at `pos`, as it stands there: take `whole_header` where a time decides. The first
+    61 bytes are enough; a message of magic 0 or 1 must be whole.
 
     Raises `CorruptBatch` when the bytes cannot be the start of a batch.
     """
@@ -192,7 +193,7 @@ def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
 
 
 def whole_header(batch: Buffer) -> BatchHeader:
-    """The header of the whole batch at the beginning of `batch`, with the highest time of its records.
+    """Return the header of the whole batch at the beginning of `batch`, with the highest time of its records.
 
     A producer says which that is, and Apache's brokers repair it; others keep what a producer has left unset. So where
     a header cannot be right, since the highest time lies below the first or below zero, the records are looked at. This
@@ -207,8 +208,8 @@ def whole_header(batch: Buffer) -> BatchHeader:
 
 
 def runs(buf: Buffer, until: int = _NO_END, start: int = 0, *, checked: bool) -> Iterator[Headers]:
-    """The headers of every whole batch from `start` on, as `whole_header` has them, many at a time, up to the first
-    batch that begins at offset `until` or above; a partial batch at the end is left out. `checked`: each CRC is
+    """Yield the headers of every whole batch from `start` on, as `whole_header` has them, many at a time, up to the
+    first batch that begins at offset `until` or above; a partial batch at the end is left out. `checked`: each CRC is
     compared.
 
     Raises `CorruptBatch` where the bytes cannot be a batch, and as `check_crc` does; what was yielded before holds. A
@@ -234,8 +235,8 @@ def runs(buf: Buffer, until: int = _NO_END, start: int = 0, *, checked: bool) ->
 def _odd_run(
     view: memoryview, at: int, until: int, *, checked: bool
 ) -> tuple[list[tuple[int, BatchHeader]], int, CorruptBatch | BatchTooLarge | None]:
-    """The batches at `at` that the kernel leaves: messages of magic 0 and 1. Also the position after them, and what is
-    wrong with the batch there (None: nothing, or it is not whole)."""
+    """Return the batches at `at` that the kernel leaves: messages of magic 0 and 1. Also the position after them, and
+    what is wrong with the batch there (None: nothing, or it is not whole)."""
     others: list[tuple[int, BatchHeader]] = []
     while len(others) < _RUN and len(view) - at >= _PREFIX:
         length, magic = _SIZE_AND_MAGIC.unpack_from(view, at)
@@ -270,7 +271,7 @@ def walk_checked(buf: Buffer, until: int, start: int = 0) -> Iterator[tuple[int,
 
 
 def last_whole(buf: Buffer) -> int:
-    """The position of the last whole batch, or of the first one that cannot be, by the lengths alone."""
+    """Return the position of the last whole batch, or of the first one that cannot be, by the lengths alone."""
     return kernel.last_whole(buf)
 
 
@@ -316,7 +317,7 @@ def rewritten_header(
     transactional: bool | None = False,
     leader_epoch: int = -1,
 ) -> bytes:
-    """The first 61 bytes of a batch that a producer may send, for the whole batch of magic 2 with this `header`.
+    """Return the first 61 bytes of a batch that a producer may send, for the whole batch of magic 2 with this `header`.
 
     They are sent in front of `batch[HEADER_SIZE:]`, so no record is copied. Offset, producer fields, bits and CRC are
     made again.
@@ -353,7 +354,8 @@ def seal(batch: bytearray) -> None:
 
 
 def with_append_time(batch: bytes | bytearray) -> bytearray:
-    """The batch of magic 2 with the time of its append, which is its highest time, for that of all its records."""
+    """Return the batch of magic 2 with the time of its append, which is its highest time, for that of all its
+    records."""
     stamped = bytearray(batch)
     stamped[_ATTRIBUTES_LOW_AT] |= _APPEND_TIME
     seal(stamped)
@@ -361,7 +363,7 @@ def with_append_time(batch: bytes | bytearray) -> bytearray:
 
 
 def pack_header(header: BatchHeader) -> bytes:
-    """The 61 bytes of a header of magic 2, the CRC as given."""
+    """Return the 61 bytes of a header of magic 2, the CRC as given."""
     return _HEADER.pack(*header)
 
 

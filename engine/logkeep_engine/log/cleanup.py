@@ -34,7 +34,7 @@ NO_LIMITS = LogLimits()
 
 
 def limits_of(values: Mapping[str, str]) -> LogLimits | None:
-    """The limits in the whole configuration of a topic. None if they are not there: brokers report them all, or
+    """Return the limits in the whole configuration of a topic. None if they are not there: brokers report them all, or
     none."""
     if not is_deleted(values):
         return NO_LIMITS
@@ -46,8 +46,8 @@ def limits_of(values: Mapping[str, str]) -> LogLimits | None:
 
 
 def topic_defaults(brokers: Mapping[str, str]) -> dict[str, str]:
-    """The values of RETENTION_KEYS that a topic has unless they were set on the topic itself, by the configuration of
-    the brokers. Keys that do not follow from it are absent.
+    """Return the values of RETENTION_KEYS that a topic has unless they were set on the topic itself, by the
+    configuration of the brokers. Keys that do not follow from it are absent.
 
     Of the three keys for the time the finest one that is set counts, and any time below 0 stands for no limit.
     """
@@ -61,8 +61,8 @@ def topic_defaults(brokers: Mapping[str, str]) -> dict[str, str]:
 
 
 def least_kept(brokers: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """The same by the configurations of all brokers: for each key the value that deletes the most. Each broker goes by
-    its own."""
+    """Return the same by the configurations of all brokers: for each key the value that deletes the most. Each broker
+    goes by its own."""
     found: dict[str, str] = {}
     for one in brokers:
         for key, value in topic_defaults(one).items():
@@ -71,14 +71,14 @@ def least_kept(brokers: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 
 def _kept(value: str) -> float:
-    """How much a limit keeps, or a policy: less than any limit if it deletes, else all."""
+    """Return how much a limit keeps, or a policy: less than any limit if it deletes, else all."""
     if value.lstrip("-").isdecimal():
         return float(value) if int(value) >= 0 else math.inf
     return -1 if is_deleted({POLICY: value}) else math.inf
 
 
 def _number(text: str, unit: int) -> str:
-    """The number of this many units, -1 for any below 0. Empty for a text that is not a number."""
+    """Return the number of this many units, -1 for any below 0. Empty for a text that is not a number."""
     try:
         return str(max(-1, int(text) * unit))
     except ValueError:
@@ -86,17 +86,17 @@ def _number(text: str, unit: int) -> str:
 
 
 def is_compacted(configs: Mapping[str, str]) -> bool:
-    """Whether a topic with this configuration is compacted, whatever else is done with its records."""
+    """Return whether a topic with this configuration is compacted, whatever else is done with its records."""
     return _COMPACT in _policies(configs)
 
 
 def is_deleted(configs: Mapping[str, str]) -> bool:
-    """Whether Kafka deletes old records of a topic with this configuration."""
+    """Return whether Kafka deletes old records of a topic with this configuration."""
     return _DELETE in _policies(configs)
 
 
 def delete_retention(configs: Mapping[str, str]) -> int:
-    """How long tombstones of a topic stay (ms), as far as the topic itself says so."""
+    """Return how long tombstones of a topic stay (ms), as far as the topic itself says so."""
     text = configs.get("delete.retention.ms", "")
     return int(text) if text.isdecimal() else _DAY_MS
 

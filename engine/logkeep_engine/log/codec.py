@@ -63,7 +63,7 @@ _offset = attrgetter("offset")
 def decode_records(
     batch: Buffer, header: BatchHeader | None = None, *, limit: int | None = None
 ) -> Sequence[LogRecord]:
-    """The records of one whole batch, of any magic and codec, with the offsets and times a consumer sees.
+    """Return the records of one whole batch, of any magic and codec, with the offsets and times a consumer sees.
 
     A record without a timestamp has None or -1. Every record of a log-append-time batch has the batch's max timestamp.
     The records of a control batch are its markers: look at `header.is_control`. The CRC is not checked. `header`, if it
@@ -133,7 +133,7 @@ def _slices(rows: Rows) -> Iterator[list[PlainRecord]]:
 
 
 def _checked(parts: Iterable[Rows], plain: memoryview, header: BatchHeader, work: ScratchMemory) -> Iterator[Rows]:
-    """The parts of a batch. Raises BatchTooLarge for a record whose headers take too much as objects."""
+    """Yield the parts of a batch. Raises BatchTooLarge for a record whose headers take too much as objects."""
     for rows in parts:
         if len(plain) > SMALL_BYTES and rows.facts(_WEIGHT_OF_HEADER)[-1] > work.most:
             weight = max(records.weights(plain, header, _WEIGHT_OF_HEADER))
@@ -145,8 +145,8 @@ def _checked(parts: Iterable[Rows], plain: memoryview, header: BatchHeader, work
 
 
 def listed_rows(batch: memoryview, header: BatchHeader) -> Rows:
-    """All records of one whole batch of any magic and codec at once, as rows that are good as long as `batch` is. Their
-    offsets may fall. Raises as `decode_records`.
+    """Return all records of one whole batch of any magic and codec at once, as rows that are good as long as `batch`
+    is. Their offsets may fall. Raises as `decode_records`.
     """
     if header.magic == _MAGIC and 0 < header.record_count <= listed_most() and header.size <= len(batch):
         plain = records.unpack(batch[: header.size], header)
@@ -157,8 +157,8 @@ def listed_rows(batch: memoryview, header: BatchHeader) -> Rows:
 
 
 def plain_records(batch: memoryview, header: BatchHeader, work: ScratchMemory, limit: int | None) -> memoryview:
-    """The packed records of one whole batch of magic 2, decompressed: in `work`, or where they are. Raises CorruptBatch
-    and BatchTooLarge, which name the batch."""
+    """Return the packed records of one whole batch of magic 2, decompressed: in `work`, or where they are. Raises
+    CorruptBatch and BatchTooLarge, which name the batch."""
     packed = batch[HEADER_SIZE : header.size]
     try:
         if header.codec is Codec.NONE:
@@ -175,7 +175,8 @@ def plain_records(batch: memoryview, header: BatchHeader, work: ScratchMemory, l
 
 
 def check_offsets(records: Sequence[LogRecord], header: BatchHeader, last: int | None = None) -> int:
-    """The offset of the last of these records of a batch. `last` is that of the record before them, None at the start.
+    """Return the offset of the last of these records of a batch. `last` is that of the record before them, None at the
+    start.
 
     Raises `CorruptBatch` if they do not lie in their batch one after another.
     """
@@ -212,7 +213,7 @@ def _decode_legacy(view: memoryview, header: BatchHeader) -> list[PlainRecord]:
 
 
 def as_rows(found: Sequence[LogRecord]) -> Rows:
-    """The records as rows; rows stay as they are."""
+    """Return the records as rows; rows stay as they are."""
     return found if isinstance(found, Rows) else rows_of(found)
 
 
@@ -255,8 +256,8 @@ def packed_batch(
     transactional: bool = False,
     leader_epoch: int = -1,
 ) -> tuple[bytes, list[tuple[int, int]], int]:
-    """The records as one batch of magic 2 and create time; their offsets as (first, count) of each run without a gap;
-    and how many had the time of the append.
+    """Return the records as one batch of magic 2 and create time; their offsets as (first, count) of each run without a
+    gap; and how many had the time of the append.
 
     They are numbered from `base_offset` without gaps, whatever offsets they bring; without `dense` they keep these,
     which must rise from there on (offsets left out are gaps, which a broker refuses from producers). Raises ValueError

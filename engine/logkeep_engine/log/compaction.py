@@ -57,7 +57,7 @@ OnKeys = Callable[[bytes, bytes], None]
 
 
 def ends_of(packed: bytes) -> array[int]:
-    """Where the buckets of a block end, in keys."""
+    """Return where the buckets of a block end, in keys."""
     return array("I", packed)
 
 
@@ -68,8 +68,8 @@ class KeyLookup:
         self._known = KnownKeys(_map_bytes())
 
     def known_of(self, keys: bytes) -> bytes:
-        """The numbers (four bytes each) of the records of a block whose keys a later block has. Raises MemoryError if
-        there are more keys than `most_keys` to look up."""
+        """Return the numbers (four bytes each) of the records of a block whose keys a later block has. Raises
+        MemoryError if there are more keys than `most_keys` to look up."""
         return self._known.known_of(keys)
 
     @staticmethod
@@ -83,7 +83,7 @@ def _map_bytes() -> int:
 
 
 def _block_bytes() -> int:
-    """The map of a range, from which blocks are made: they are copied, and then written."""
+    """Return the map of a range, from which blocks are made: they are copied, and then written."""
     return task_bytes() // 4
 
 
@@ -165,7 +165,8 @@ class Compactor:
                 self._on_keys(keys, array("I", ends).tobytes())
 
     def marks(self) -> tuple[bytes, bytes]:
-        """The records of a range that a later one of it replaces, and those that are tombstones: a bit for each."""
+        """Return the records of a range that a later one of it replaces, and those that are tombstones: a bit for
+        each."""
         return self._compaction.marks()
 
     def mark(self, dead: bytes, tombstones: bytes, replaced: bytes) -> None:
@@ -221,8 +222,8 @@ class Compactor:
 
 
 def _as_plain(batch: memoryview) -> bytes:
-    """The records of a batch that the kernel does not take, as a batch of magic 2 that it does: of magic 0 or 1, or
-    readable only for a more lenient decompressor. Raises as `listed_rows`."""
+    """Return the records of a batch that the kernel does not take, as a batch of magic 2 that it does: of magic 0 or 1,
+    or readable only for a more lenient decompressor. Raises as `listed_rows`."""
     header = parse_header(batch)
     made, _, _ = packed_batch(
         [listed_rows(batch, header)],

@@ -60,14 +60,14 @@ def compress(codec: Codec, data: bytes | bytearray) -> bytes:
 
 
 def surely_fit(limit: int) -> int:
-    """The most bytes that are not more than `limit` after any of the codecs, even where they do not shrink: a little
-    less, at least 1.
+    """Return the most bytes that are not more than `limit` after any of the codecs, even where they do not shrink: a
+    little less, at least 1.
     """
     return max(1, (limit - _FRAME_BYTES) * _BLOCKS // (_BLOCKS + 1))
 
 
 def decompress(codec: Codec, data: memoryview, *, limit: int | None = None, broken_lz4_checksum: bool = False) -> bytes:
-    """The bytes that were compressed, at most `limit` of them (`memory.unpacked_most()` without it).
+    """Return the bytes that were compressed, at most `limit` of them (`memory.unpacked_most()` without it).
 
     Raises as `decompress_into`.
     """
@@ -111,14 +111,14 @@ def decompress_into(codec: Codec, data: memoryview, out: memoryview, *, broken_l
 
 
 def too_large(codec: Codec, data: memoryview, limit: int) -> BatchTooLarge:
-    """The error for data that unpacks to more than `limit` bytes."""
+    """Return the error for data that unpacks to more than `limit` bytes."""
     claimed = _claimed(codec, data)
     says = f" (it says {claimed})" if claimed > limit else ""
     return BatchTooLarge(f"its {len(data)} bytes of {codec.name.lower()} data unpack to more than {limit} bytes{says}")
 
 
 def announced_zstd(data: memoryview) -> int:
-    """How many bytes a zstd frame says it unpacks to, -1 if it does not say."""
+    """Return how many bytes a zstd frame says it unpacks to, -1 if it does not say."""
     if len(data) <= _ZSTD_HEADER_MIN:
         return -1
     descriptor = data[4]  # RFC 8878, 3.1.1.1: it follows the magic number of four bytes
@@ -130,7 +130,7 @@ def announced_zstd(data: memoryview) -> int:
 
 
 def _claimed(codec: Codec, data: memoryview) -> int:
-    """How many bytes the data says it unpacks to, -1 if it does not say."""
+    """Return how many bytes the data says it unpacks to, -1 if it does not say."""
     if codec is Codec.NONE:
         return len(data)
     if codec is Codec.ZSTD:
@@ -151,7 +151,7 @@ def _compress_xerial(data: bytes | bytearray) -> bytes:
 
 
 def _with_right_lz4_checksum(frame: memoryview) -> bytes:
-    """The frame with a right checksum of its descriptor.
+    """Return the frame with a right checksum of its descriptor.
 
     Writers of magic 0 hashed the frame's magic number too, and Kafka's reader ignores the byte for such messages.
     """

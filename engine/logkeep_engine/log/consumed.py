@@ -46,12 +46,12 @@ records_are(PlainRecord)
 
 
 def time_of(record: LogRecord) -> int:
-    """The time of a record in ms since the epoch, -1 if it has none."""
+    """Return the time of a record in ms since the epoch, -1 if it has none."""
     return -1 if record.timestamp is None else record.timestamp
 
 
 def differing_fields(one: LogRecord, other: LogRecord, ignore: Container[str] = ()) -> tuple[str, ...]:
-    """The fields in which two records differ: key, value, headers, timestamp. Offsets are not compared."""
+    """Return the fields in which two records differ: key, value, headers, timestamp. Offsets are not compared."""
     equal = {
         "key": one.key == other.key,
         "value": one.value == other.value,
@@ -62,7 +62,7 @@ def differing_fields(one: LogRecord, other: LogRecord, ignore: Container[str] = 
 
 
 def index_since(records: Sequence[LogRecord], time: int) -> int:
-    """The index of the first record of that time (ms) or later; the number of records if there is none."""
+    """Return the index of the first record of that time (ms) or later; the number of records if there is none."""
     if isinstance(records, Rows):
         found = records.first_since(time)
         return len(records) if found is None else found

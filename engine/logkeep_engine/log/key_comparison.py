@@ -105,15 +105,15 @@ class KeyNotes:
             headers = headers[taken + 1 :]
 
     def counts(self, log_start: int) -> KeyCounts:
-        """The findings, if the live log starts there."""
+        """Return the findings, if the live log starts there."""
         return KeyCounts(*self._comparison.counts(log_start))
 
     def offsets(self, log_start: int, most: int) -> tuple[list[int], list[int]]:
-        """The lowest offsets of the last archived records of stale keys, and of records of keys that are missing or
-        differ: at most this many of each."""
+        """Return the lowest offsets of the last archived records of stale keys, and of records of keys that are missing
+        or differ: at most this many of each."""
         return self._comparison.offsets(log_start, most)
 
 
 def new_secret() -> KeySecret:
-    """A secret, so that an attacker cannot make two keys collide."""
+    """Return a secret, so that an attacker cannot make two keys collide."""
     return secrets.randbits(64), secrets.randbits(64)

@@ -43,7 +43,7 @@ class WantedKeys:
 
     @classmethod
     def of(cls, keys: Iterable[bytes]) -> Self:
-        """The digests of these keys."""
+        """Return the digests of these keys."""
         secret = secrets.token_bytes(_SECRET_BYTES)
         known: dict[int, bytearray] = {}
         for key in keys:
@@ -64,7 +64,7 @@ class Remains:
 
 
 def remains(batch: memoryview, header: BatchHeader, keys: Keys) -> Remains | None:
-    """The batch without the records of the keys; None if it has none of them. The CRC is not checked.
+    """Return the batch without the records of the keys; None if it has none of them. The CRC is not checked.
 
     The other records stay as they are, with offsets, times and headers, and so do the batch's base offset, last offset,
     codec and producer. Messages of magic 0 and 1 become a batch of magic 2: they have no other form without one of
@@ -90,7 +90,8 @@ def remains(batch: memoryview, header: BatchHeader, keys: Keys) -> Remains | Non
 
 
 def emptied(header: BatchHeader) -> bytes:
-    """The batch of this header without any records, as a broker's cleaner leaves it: who reads on knows its offsets."""
+    """Return the batch of this header without any records, as a broker's cleaner leaves it: who reads on knows its
+    offsets."""
     attributes = header.attributes & ~(_CODEC | _DELETE_HORIZON)
     return sealed(
         b"",

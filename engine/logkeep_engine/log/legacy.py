@@ -62,7 +62,7 @@ class MessageSet(NamedTuple):
 
 
 def read(buf: memoryview, pos: int) -> MessageSet:
-    """The message at `pos`, a wrapper opened. Raises `CorruptBatch`, also when the message is cut short, and
+    """Return the message at `pos`, a wrapper opened. Raises `CorruptBatch`, also when the message is cut short, and
     `BatchTooLarge` for a wrapper that holds more than a task's memory allows.
     """
     try:
@@ -86,7 +86,7 @@ def check_crc(buf: memoryview, pos: int) -> tuple[int, int]:
 
 
 def smallest_size(magic: int) -> int:
-    """The least that the size field of a message may say."""
+    """Return the least that the size field of a message may say."""
     return _SMALLEST[magic]
 
 

@@ -42,7 +42,8 @@ _UNITS = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
 
 def task_bytes() -> int:
-    """The memory of a task: the environment's figure, or TASK_BYTES. Raises SpecError for what is not such a figure."""
+    """Return the memory of a task: the environment's figure, or TASK_BYTES. Raises SpecError for what is not such a
+    figure."""
     text = os.environ.get(ENV_TASK_MEMORY)
     if not text:
         return TASK_BYTES
@@ -57,36 +58,37 @@ def task_bytes() -> int:
 
 
 def unpacked_most() -> int:
-    """The most bytes that one batch, or one block of an object, may unpack to."""
+    """Return the most bytes that one batch, or one block of an object, may unpack to."""
     return task_bytes() // _SHARE
 
 
 def stored_record_most() -> int:
-    """The most bytes that one record may have in an object of records: what may be unpacked may be written, where it
-    takes some more bytes for each of its headers."""
+    """Return the most bytes that one record may have in an object of records: what may be unpacked may be written,
+    where it takes some more bytes for each of its headers."""
     return unpacked_most() * 5 // 4 + SMALL_BYTES
 
 
 def block_most() -> int:
-    """The most bytes that a block of an object of records may unpack to: one record, some of whose schemas have its
-    headers twice, and what lies before it in the block."""
+    """Return the most bytes that a block of an object of records may unpack to: one record, some of whose schemas have
+    its headers twice, and what lies before it in the block."""
     return 2 * unpacked_most() + SMALL_BYTES
 
 
 def whole_segment_most() -> int:
-    """The most bytes of a segment of another tool that is one compressed block: nothing else is there in the
+    """Return the most bytes of a segment of another tool that is one compressed block: nothing else is there in the
     meantime."""
     return task_bytes() * 3 // 4
 
 
 def checkpoint_most() -> int:
-    """The most bytes that a frame of a checkpoint may unpack to, in a driver: it holds the metadata of the archive, and
-    an archive of a million segments has 200 MB of it."""
+    """Return the most bytes that a frame of a checkpoint may unpack to, in a driver: it holds the metadata of the
+    archive, and an archive of a million segments has 200 MB of it."""
     return 4 * task_bytes()
 
 
 def listed_most() -> int:
-    """The most records of one batch that are made at once: an object takes some hundred bytes however small it is."""
+    """Return the most records of one batch that are made at once: an object takes some hundred bytes however small it
+    is."""
     return unpacked_most() // 64
 
 
@@ -106,7 +108,7 @@ class ScratchMemory:
         return self._most
 
     def space(self, limit: int) -> memoryview:
-        """The memory for at most `limit` bytes."""
+        """Return the memory for at most `limit` bytes."""
         return self.view[: min(limit, self._most)]
 
     def let_go(self) -> None:
@@ -135,7 +137,7 @@ _spare = _Spare()
 
 @contextmanager
 def lent() -> Iterator[ScratchMemory]:
-    """A workspace of `unpacked_most()` bytes. What was unpacked into it is gone afterwards."""
+    """Give a workspace of `unpacked_most()` bytes. What was unpacked into it is gone afterwards."""
     work = _spare.take()
     try:
         yield work

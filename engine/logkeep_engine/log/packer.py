@@ -46,7 +46,7 @@ class Packer:
         return self._packed.rows
 
     def batch(self, codec: Codec, *, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
-        """All records taken over, at least one, as one batch from offset 0."""
+        """Return all records taken over, at least one, as one batch from offset 0."""
         return made_batch(
             codec,
             self._packed.body,
@@ -59,5 +59,6 @@ class Packer:
 
 
 def repacked_size(packed_bytes: int, count: int) -> int:
-    """The most that this many packed records take when they are packed again: their times and offsets may grow."""
+    """Return the most that this many packed records take when they are packed again: their times and offsets may
+    grow."""
     return packed_bytes + _GROWTH * count

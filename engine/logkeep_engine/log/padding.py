@@ -17,8 +17,8 @@ _EMPTY_RECORD = b"\x01\x01\x00"  # no key, no value, no headers
 
 
 def padding_batch(count: int, *, producer_id: int, producer_epoch: int, base_sequence: int) -> tuple[Buffer, ...]:
-    """A transactional batch of `count` records without key, value, headers and time, in pieces that go one after the
-    other. `count` is at most MOST_RECORDS.
+    """Return a transactional batch of `count` records without key, value, headers and time, in pieces that go one after
+    the other. `count` is at most MOST_RECORDS.
     """
     batch, header = _template(count) if count == MOST_RECORDS else _made(count)
     head = rewritten_header(

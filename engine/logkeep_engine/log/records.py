@@ -61,7 +61,7 @@ class ControlType(IntEnum):
 
 
 def decode(buf: Buffer, pos: int = 0) -> list[Record]:
-    """The records of the batch at `pos`, of any magic and codec, with the offsets and times a consumer sees.
+    """Return the records of the batch at `pos`, of any magic and codec, with the offsets and times a consumer sees.
 
     In a log-append-time batch that is the batch's max timestamp for every record. The CRC is not checked. Raises
     `CorruptBatch` with the batch's base offset when the batch is cut short or its inside does not fit together, and
@@ -71,7 +71,7 @@ def decode(buf: Buffer, pos: int = 0) -> list[Record]:
 
 
 def iterate(buf: Buffer, pos: int = 0) -> Iterator[Record]:
-    """The same one after another, however many they are: a fault shows after the records before it."""
+    """Yield the same one after another, however many they are: a fault shows after the records before it."""
     view = memoryview(buf)
     header = parse_header(view, pos)
     if header.magic < _MAGIC:
@@ -87,7 +87,7 @@ def iterate(buf: Buffer, pos: int = 0) -> Iterator[Record]:
 
 
 def _named(data: bytes, header: BatchHeader) -> Iterator[Record]:
-    """The packed records of a batch one after another; an error names the batch."""
+    """Yield the packed records of a batch one after another; an error names the batch."""
     try:
         yield from _each(data, header)
     except IndexError:
@@ -97,8 +97,8 @@ def _named(data: bytes, header: BatchHeader) -> Iterator[Record]:
 
 
 def damage_of(packed: bytes | memoryview, header: BatchHeader) -> CorruptBatch:
-    """The error for the packed records of a batch of which it is known that they do not fit together, or that their
-    offsets do not lie in their batch."""
+    """Return the error for the packed records of a batch of which it is known that they do not fit together, or that
+    their offsets do not lie in their batch."""
     try:
         for _ in _named(bytes(packed), header):
             pass
@@ -111,7 +111,7 @@ def damage_of(packed: bytes | memoryview, header: BatchHeader) -> CorruptBatch:
 
 
 def listed(found: Iterable[R], header: BatchHeader) -> list[R]:
-    """All records of a batch at once. Raises `BatchTooLarge` for more of them than a task's memory allows."""
+    """Return all records of a batch at once. Raises `BatchTooLarge` for more of them than a task's memory allows."""
     most = listed_most()
     records = list(islice(found, most + 1))
     if len(records) > most:
@@ -188,7 +188,7 @@ def made_batch(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytes:
-    """A batch of create time of `count` packed records. `times` are its base and max timestamp (ms). Without
+    """Return a batch of create time of `count` packed records. `times` are its base and max timestamp (ms). Without
     `last_offset_delta` its offsets have no gap."""
     header = BatchHeader(
         base_offset=base_offset,
@@ -209,7 +209,7 @@ def made_batch(
 
 
 def sealed(packed: bytes, header: BatchHeader) -> bytes:
-    """The batch of these records and this header; its length and CRC are set here."""
+    """Return the batch of these records and this header; its length and CRC are set here."""
     batch = bytearray(pack_header(header._replace(batch_length=HEADER_SIZE - LOG_OVERHEAD + len(packed))))
     batch += packed
     seal(batch)
@@ -217,7 +217,7 @@ def sealed(packed: bytes, header: BatchHeader) -> bytes:
 
 
 def unpack(batch: memoryview, header: BatchHeader, *, limit: int | None = None) -> bytes | memoryview:
-    """The packed records of one whole batch of magic 2, decompressed: what `packer.Packer.add` takes.
+    """Return the packed records of one whole batch of magic 2, decompressed: what `packer.Packer.add` takes.
 
     Uncompressed they are a view on `batch`. Raises `CorruptBatch`, and `BatchTooLarge` if they are more than `limit`
     bytes (`memory.unpacked_most()` without it).
@@ -238,13 +238,13 @@ def unpack(batch: memoryview, header: BatchHeader, *, limit: int | None = None) 
 
 
 def of_batch(problem: BatchTooLarge, header: BatchHeader) -> BatchTooLarge:
-    """The error of `compression`, with the batch it speaks of."""
+    """Return the error of `compression`, with the batch it speaks of."""
     return BatchTooLarge(f"The batch at offset {header.base_offset} is too large to be unpacked: {problem.message}.")
 
 
 def weights(packed: memoryview, header: BatchHeader, per_header: int) -> Iterator[int]:
-    """The memory that each packed record of a batch takes as an object: about its bytes, and `per_header` for each
-    header.
+    """Yield the memory that each packed record of a batch takes as an object: about its bytes, and `per_header` for
+    each header.
 
     Only of records that are long enough to have many the headers are counted. Raises CorruptBatch or IndexError where
     the records do not fit together.
@@ -261,7 +261,7 @@ def weights(packed: memoryview, header: BatchHeader, per_header: int) -> Iterato
 
 
 def _header_count(packed: memoryview, at: int) -> int:
-    """The size of the record whose attributes are at `at`."""
+    """Return the size of the record whose attributes are at `at`."""
     at += 1
     for _ in range(2):  # time and offset
         _, at = varint(packed, at)
@@ -272,8 +272,8 @@ def _header_count(packed: memoryview, at: int) -> int:
 
 
 def control_type(buf: Buffer, pos: int = 0) -> ControlType:
-    """The type of the control batch at `pos`. Raises `CorruptBatch` if it cannot be read, `ValueError` if it is a data
-    batch.
+    """Return the type of the control batch at `pos`. Raises `CorruptBatch` if it cannot be read, `ValueError` if it is
+    a data batch.
     """
     header = parse_header(buf, pos)
     if not header.is_control:
@@ -341,7 +341,7 @@ def _each(data: bytes, header: BatchHeader) -> Iterator[Record]:
 
 
 def _field(data: bytes, at: int, end: int, name: str, offset: int) -> tuple[bytes | None, int]:
-    """The key or the value at `at`, and where it ends."""
+    """Return the key or the value at `at`, and where it ends."""
     number = data[at]
     if number < 0x80:
         length = (number >> 1) ^ -(number & 1)

@@ -50,7 +50,7 @@ number of others. The buffer is valid during the call only.
 
 
 def misplaced(header: BatchHeader, next_offset: int, base_offset: int, end_offset: int | None = None) -> str:
-    """Why a batch cannot follow offset `next_offset` - 1 in the segment of `base_offset`, "" if it can.
+    """Return why a batch cannot follow offset `next_offset` - 1 in the segment of `base_offset`, "" if it can.
 
     No CRC covers a batch's base offset, so this is all that shows a flipped bit of it. `end_offset` is the base offset
     of the next segment, None if that is not known.
@@ -183,7 +183,7 @@ def recover(
 
 
 def owner_of(path: Path, otherwise: Path) -> os.stat_result:
-    """The owner of the file for `replace_file`; if the file is not there, the owner of the other one."""
+    """Return the owner of the file for `replace_file`; if the file is not there, the owner of the other one."""
     try:
         return path.stat()
     except FileNotFoundError:

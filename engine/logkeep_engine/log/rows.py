@@ -44,8 +44,8 @@ __all__ = [
 
 
 def rows_of_batch(batch: memoryview, header: BatchHeader, *, limit: int | None = None) -> Generator[Rows]:
-    """The records of one whole batch of any magic and codec, in parts of bounded size, with rising offsets that lie in
-    the batch. The CRC is not checked.
+    """Yield the records of one whole batch of any magic and codec, in parts of bounded size, with rising offsets that
+    lie in the batch. The CRC is not checked.
 
     The rows are good until the next ones are asked for, since the memory below them is used again. All of the batch is
     looked through before the first ones are handed out. Raises as `codec.decode_records` and `codec.check_offsets`.
@@ -67,7 +67,7 @@ def rows_of_batch(batch: memoryview, header: BatchHeader, *, limit: int | None =
 
 
 def kept_rows(batch: memoryview, header: BatchHeader) -> Iterator[Rows]:
-    """The records of one whole batch of any magic and codec, in rows that stay good. The CRC is not checked.
+    """Yield the records of one whole batch of any magic and codec, in rows that stay good. The CRC is not checked.
 
     Raises as `codec.decode_slices` and `codec.check_offsets`, after the records before the fault.
     """
@@ -109,7 +109,7 @@ def note_committed(digest: RecordDigest, stretch: memoryview, headers: Headers, 
 
 
 def without_aborted(headers: Headers, aborted: Spans) -> Iterator[Headers]:
-    """The batches but for those of aborted transactions."""
+    """Yield the batches but for those of aborted transactions."""
     at = 0
     for number in headers.with_bits(TRANSACTIONAL_OR_CONTROL):
         if headers[number][1] in aborted:
@@ -119,7 +119,7 @@ def without_aborted(headers: Headers, aborted: Spans) -> Iterator[Headers]:
 
 
 def _problem_of(batch: memoryview, header: BatchHeader) -> CorruptBatch | BatchTooLarge:
-    """The words for records that the kernel does not take."""
+    """Return the words for records that the kernel does not take."""
     try:
         last: int | None = None
         for records in decode_slices(batch, header):

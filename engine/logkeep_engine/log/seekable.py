@@ -92,7 +92,7 @@ class SeekTable:
 
     @classmethod
     def parse(cls, tail: Buffer, object_size: int) -> Self:
-        """The table at the end of an object; `tail` are its last bytes, at least `table_bytes` of them.
+        """Return the table at the end of an object; `tail` are its last bytes, at least `table_bytes` of them.
 
         Raises CorruptFrame if there is none, or if it does not describe an object of this size.
         """
@@ -112,7 +112,7 @@ class SeekTable:
         return table
 
     def pack(self) -> bytes:
-        """The skippable frame that ends the object."""
+        """Return the skippable frame that ends the object."""
         entries = b"".join(_ENTRY.pack(frame.stored, frame.size) for frame in self.frames)
         head = _SKIPPABLE.pack(_SKIPPABLE_MAGIC, len(entries) + _FOOTER.size)
         return head + entries + _FOOTER.pack(len(self.frames), 0, _TABLE_MAGIC)

@@ -205,7 +205,7 @@ class SegmentBuilder:
         self._aborted += pack_txn_entry(txn)
 
     def finish(self) -> SegmentSummary:
-        """The facts and the indexes of the segment as it is, closed."""
+        """Return the facts and the indexes of the segment as it is, closed."""
         facts = self._facts
         index, timeindex = facts.finish()
         least, attributes, codecs = facts.min_base_timestamp, facts.attributes, facts.codecs
@@ -247,8 +247,8 @@ def read_time_index(data: bytes, base_offset: int = 0) -> list[TimeEntry]:
 
 
 def find_offset(index: bytes, base_offset: int, offset: int) -> OffsetEntry | None:
-    """The last entry of an `.index` at or below `offset`: the batch that holds it is there or behind. None: from the
-    start. Raises `CorruptIndex` on a partial entry.
+    """Return the last entry of an `.index` at or below `offset`: the batch that holds it is there or behind. None: from
+    the start. Raises `CorruptIndex` on a partial entry.
     """
     _check_whole(index, _OFFSET_ENTRY.size, "offset index")
 
@@ -263,8 +263,8 @@ def find_offset(index: bytes, base_offset: int, offset: int) -> OffsetEntry | No
 
 
 def find_time(timeindex: bytes, base_offset: int, timestamp: int) -> TimeEntry | None:
-    """The last entry of a `.timeindex` below `timestamp` (ms): no record up to its offset has that time or a later one.
-    None: from the start. Raises `CorruptIndex` on a partial entry.
+    """Return the last entry of a `.timeindex` below `timestamp` (ms): no record up to its offset has that time or a
+    later one. None: from the start. Raises `CorruptIndex` on a partial entry.
     """
     _check_whole(timeindex, _TIME_ENTRY.size, "time index")
 
@@ -292,7 +292,7 @@ def read_txn_index(data: bytes) -> list[AbortedTxn]:
 
 
 def without_preallocated(data: bytes, entry_bytes: int) -> bytes:
-    """The entries of an offset or time index that a broker had open: after them it has reserved zeros."""
+    """Return the entries of an offset or time index that a broker had open: after them it has reserved zeros."""
     if len(data) % entry_bytes:
         return data
     written = len(data.rstrip(b"\0")) + entry_bytes - 1
@@ -300,7 +300,7 @@ def without_preallocated(data: bytes, entry_bytes: int) -> bytes:
 
 
 def pack_txn_entry(txn: AbortedTxn) -> bytes:
-    """An entry of a `.txnindex`."""
+    """Return an entry of a `.txnindex`."""
     return _TXN_ENTRY.pack(_TXN_VERSION, txn.producer_id, txn.first_offset, txn.last_offset, txn.last_stable_offset)
 
 

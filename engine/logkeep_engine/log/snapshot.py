@@ -22,18 +22,18 @@ _CONTROL = 0x20  # bit 5: markers and the like, not data
 
 
 def header_batch(base_offset: int, time: int, leader_epoch: int) -> bytes:
-    """The header of a snapshot whose first batch begins at `base_offset`. `time` (ms) is that of the last record in
-    what it was made of."""
+    """Return the header of a snapshot whose first batch begins at `base_offset`. `time` (ms) is that of the last record
+    in what it was made of."""
     return _framing(base_offset - 1, time, leader_epoch, ControlType.SNAPSHOT_HEADER, _HEADER.pack(_VERSION, time, 0))
 
 
 def footer_batch(next_offset: int, time: int, leader_epoch: int) -> bytes:
-    """The footer of a snapshot whose last batch ends below `next_offset`."""
+    """Return the footer of a snapshot whose last batch ends below `next_offset`."""
     return _framing(next_offset, time, leader_epoch, ControlType.SNAPSHOT_FOOTER, _FOOTER.pack(_VERSION, 0))
 
 
 def empty_batch(offset: int, time: int, leader_epoch: int) -> bytes:
-    """A batch without records, as compaction leaves it."""
+    """Return a batch without records, as compaction leaves it."""
     return made_batch(
         Codec.NONE, b"", count=0, times=(-1, time), last_offset_delta=0, base_offset=offset, leader_epoch=leader_epoch
     )

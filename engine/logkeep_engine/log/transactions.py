@@ -135,7 +135,7 @@ class TransactionFollower:
         return parts
 
     def open_parts(self) -> list[TransactionPart]:
-        """The parts without an end so far."""
+        """Return the parts without an end so far."""
         return [found.part(producer_id, Ending.OPEN) for producer_id, found in self._open.items()]
 
     def open_part(self, producer_id: int) -> TransactionPart | None:
@@ -215,19 +215,20 @@ class Spans:
 
     @classmethod
     def of(cls, aborted: Iterable[AbortedTxn]) -> Spans:
-        """The transactions that the entries of transaction indexes name."""
+        """Return the transactions that the entries of transaction indexes name."""
         return cls((txn.producer_id, txn.first_offset, txn.last_offset) for txn in aborted)
 
     def rows(self) -> list[Span]:
-        """All of them, those of one producer in their order."""
+        """Return all of them, those of one producer in their order."""
         return [(producer, first, last) for producer, spans in self._spans.items() for first, last in spans]
 
     def holds(self, producer_id: int, offset: int) -> bool:
-        """Whether a batch of this producer that begins at this offset belongs to one of the transactions."""
+        """Return whether a batch of this producer that begins at this offset belongs to one of the transactions."""
         return self.since(producer_id, offset) >= 0
 
     def since(self, producer_id: int, offset: int) -> int:
-        """The offset at which the transaction begins that has a batch of this producer at `offset`; -1 if none has."""
+        """Return the offset at which the transaction begins that has a batch of this producer at `offset`; -1 if none
+        has."""
         spans = self._spans.get(producer_id)
         if spans is None:
             return -1
@@ -235,7 +236,7 @@ class Spans:
         return spans[at][0] if at >= 0 and offset <= spans[at][1] else -1
 
     def __contains__(self, header: BatchHeader) -> bool:
-        """Whether this batch was written in one of the transactions."""
+        """Return whether this batch was written in one of the transactions."""
         return (
             header.is_transactional
             and not header.is_control
@@ -252,8 +253,8 @@ class Unseen(Enum):
 
 
 def unseen(header: BatchHeader, aborted: Spans) -> Unseen | None:
-    """Why consumers of committed records never see this batch; None if they see it. `aborted` are the transactions that
-    were aborted.
+    """Return why consumers of committed records never see this batch; None if they see it. `aborted` are the
+    transactions that were aborted.
     """
     if header.magic < 2:
         return None

@@ -37,7 +37,7 @@ def pack_varint(out: bytearray, number: int) -> None:
 
 
 def long_varint(number: int) -> bytes:
-    """The number, wrapped where it has more than 64 bits."""
+    """Return the number, wrapped where it has more than 64 bits."""
     out = bytearray()
     pack_varint(out, number if -INT64_MAX <= number <= INT64_MAX else wrap(number))
     return bytes(out)

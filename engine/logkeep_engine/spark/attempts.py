@@ -86,7 +86,7 @@ class Budgets:
         self._budget: Budget | None = None
 
     def of(self, limits: RunLimits) -> Budget | None:
-        """The budget for these limits, None if they bound no bytes."""
+        """Return the budget for these limits, None if they bound no bytes."""
         rate = limits.bytes_per_second
         if rate is None:
             return None

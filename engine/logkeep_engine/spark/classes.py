@@ -70,8 +70,8 @@ class ClassArchive:
 
 
 def class_archive(java: Path, jars: Sequence[Path], environ: Mapping[str, str]) -> ClassArchive:
-    """The archive for this JVM and class path: the one that the environment names, else the one in the user's cache,
-    which may have to be made.
+    """Return the archive for this JVM and class path: the one that the environment names, else the one in the user's
+    cache, which may have to be made.
 
     There is none if the cache cannot be written, or if others could write to it: a JVM runs what is in an archive.
     """
@@ -105,7 +105,7 @@ def _own_folder(environ: Mapping[str, str]) -> Path | None:
 
 
 def _key(java: Path, jars: Sequence[Path]) -> str:
-    """A hash of what the JVM compares: itself, and names, sizes and times of the jars."""
+    """Return a hash of what the JVM compares: itself, and names, sizes and times of the jars."""
     digest = hashlib.sha256()
     runtime = java.resolve().parent.parent / "lib" / "modules"
     for path in (runtime, *jars):

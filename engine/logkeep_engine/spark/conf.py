@@ -54,7 +54,8 @@ S = TypeVar("S", "KafkaBackupSpec", "KafkaRestoreSpec")
 
 
 def local_conf(cores: int, *, conf: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The configuration for Spark inside this machine with `cores` task slots. Tasks are retried as on a cluster."""
+    """Return the configuration for Spark inside this machine with `cores` task slots. Tasks are retried as on a
+    cluster."""
     return {
         **_COMMON,
         "spark.master": f"local[{cores},{MAX_FAILURES}]",
@@ -67,8 +68,8 @@ def local_conf(cores: int, *, conf: Mapping[str, str] | None = None) -> dict[str
 
 
 def kubernetes_conf(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The configuration for client mode inside the driver's pod. `conf` is `RunRequest.spark_conf`: image, executors,
-    their secrets.
+    """Return the configuration for client mode inside the driver's pod. `conf` is `RunRequest.spark_conf`: image,
+    executors, their secrets.
 
     Raises SpecError if this is not a pod, or was not given its name, IP and namespace.
     """
@@ -101,9 +102,9 @@ def kubernetes_conf(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict
 
 
 def executors_conf(conf: Mapping[str, str], executors: int, session: int) -> dict[str, str]:
-    """The configuration `conf` of `kubernetes_conf` with this many executors. Spark lets each of them go when it has
-    had nothing to do for a while; no shuffle keeps one back. Pods of an earlier session of this driver may still end,
-    so the number of the `session` is in the names of its own."""
+    """Return the configuration `conf` of `kubernetes_conf` with this many executors. Spark lets each of them go when it
+    has had nothing to do for a while; no shuffle keeps one back. Pods of an earlier session of this driver may still
+    end, so the number of the `session` is in the names of its own."""
     return {
         **conf,
         "spark.kubernetes.executor.podNamePrefix": _pod_name_prefix(
@@ -120,7 +121,8 @@ def executors_conf(conf: Mapping[str, str], executors: int, session: int) -> dic
 
 
 def planned_for(master: str | None, spec: S) -> S:
-    """The spec with as many task slots as `--master` gives. In one process the resource's executors mean nothing."""
+    """Return the spec with as many task slots as `--master` gives. In one process the resource's executors mean
+    nothing."""
     if master is None:
         return spec
     executor = spec.spark.executor.model_copy(update={"instances": 1, "cores": _local_cores(master)})
@@ -135,7 +137,7 @@ def _local_cores(master: str) -> int:
 
 
 def master_conf(master: str | None, conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The configuration for `--master`: `local`, `local[N]`, `local[*]`, or None for Kubernetes."""
+    """Return the configuration for `--master`: `local`, `local[N]`, `local[*]`, or None for Kubernetes."""
     if master is None:
         return kubernetes_conf(conf, environ)
     cores = _local_cores(master)
@@ -147,7 +149,7 @@ def master_conf(master: str | None, conf: Mapping[str, str], environ: Mapping[st
 
 
 def uses_s3(spec: KafkaBackupSpec | KafkaRestoreSpec) -> bool:
-    """Whether the tasks of this resource will talk to S3."""
+    """Return whether the tasks of this resource will talk to S3."""
     storages = (spec.storage,) if isinstance(spec, KafkaBackupSpec) else (spec.source.storage, spec.state)
     return any(storage is not None and storage.uri.startswith("s3:") for storage in storages)
 

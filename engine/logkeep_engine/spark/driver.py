@@ -153,7 +153,7 @@ def _run(
 
 
 def _with_keys_without_effect(result: RunResult, session: Session | JobSession) -> RunResult:
-    """The result with a warning if the run took no notice of keys of `spark.conf`."""
+    """Return the result with a warning if the run took no notice of keys of `spark.conf`."""
     keys = session.without_effect() if isinstance(session, JobSession) else []
     if not keys:
         return result
@@ -175,7 +175,7 @@ def _session(
     environ: MutableMapping[str, str],
     stack: contextlib.ExitStack,
 ) -> Session | JobSession:
-    """The session whose runner does the tasks. With `master` Spark starts at once.
+    """Return the session whose runner does the tasks. With `master` Spark starts at once.
 
     What runs tasks is stopped when `stack` is closed, after the result has been reported.
     """

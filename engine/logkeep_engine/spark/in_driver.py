@@ -52,11 +52,11 @@ class InDriver:
         self._runner.close()
 
     def has_executor(self) -> bool:
-        """Whether an executor has come to run, besides the driver."""
+        """Return whether an executor has come to run, besides the driver."""
         return False
 
     def runner(self) -> InDriverRunner:
-        """The task runner."""
+        """Return the task runner."""
         return self._runner
 
 

@@ -91,7 +91,7 @@ class JobSession:
         return self._placement.slots
 
     def runner(self) -> TaskRunner:
-        """The task runner for what was expected last. Raises SparkFailed if Spark cannot start."""
+        """Return the task runner for what was expected last. Raises SparkFailed if Spark cannot start."""
         if self._session is None:
             self._begin(least(self._spark))
         elif self._has_lost_executors():
@@ -110,14 +110,14 @@ class JobSession:
         return self._current().runner()
 
     def without_effect(self) -> list[str]:
-        """The keys of `spark.conf` that are for Spark, if the driver did all work itself and started none."""
+        """Return the keys of `spark.conf` that are for Spark, if the driver did all work itself and started none."""
         if self._session is None or self._number:
             return []
         return sorted(filter(is_for_spark, self._spark.conf))
 
     def _has_lost_executors(self) -> bool:
-        """Whether executors had come and none is left. Spark would ask for others when it has tasks, which would wait
-        for ever if the room is taken. The executors of a new session are waited for as the first ones were."""
+        """Return whether executors had come and none is left. Spark would ask for others when it has tasks, which would
+        wait for ever if the room is taken. The executors of a new session are waited for as the first ones were."""
         if self._session is None or self._waits or not self._placement.executors:
             return False
         return not self._session.has_executor()
@@ -151,7 +151,8 @@ class JobSession:
         return True
 
     def _patience(self) -> float:
-        """How long to wait. Drivers that end must not do so together: each pod waits up to twice as long as others."""
+        """Return how long to wait. Drivers that end must not do so together: each pod waits up to twice as long as
+        others."""
         if driver_can(self._spark):
             return self._wait_seconds
         return self._wait_seconds * (1 + zlib.crc32(self._environ[ENV_POD_NAME].encode()) / 2**32)

@@ -64,7 +64,8 @@ def find_java(environ: Mapping[str, str]) -> Path:
 
 
 def spark_jars() -> list[Path]:
-    """The jars of the installed pyspark, always in the same order: an archive of classes holds for one class path."""
+    """Return the jars of the installed pyspark, always in the same order: an archive of classes holds for one class
+    path."""
     package = importlib.util.find_spec("pyspark")
     if package is None or not package.submodule_search_locations:
         raise SparkFailed("Spark could not start: pyspark is not installed.", hint="Install logkeep[engine].")

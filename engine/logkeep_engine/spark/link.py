@@ -128,7 +128,7 @@ class LeasedThrottle(Throttle):
         return self._share.fetch_bytes(most, streams)
 
     async def _connected(self) -> _Lease | None:
-        """The connection, made again if it was lost; None while the driver cannot be asked."""
+        """Return the connection, made again if it was lost; None while the driver cannot be asked."""
         async with self._connecting:
             if self._lease is not None and not self._lease.lost:
                 return self._lease

@@ -35,7 +35,7 @@ _KEEPALIVE = {socket.TCP_KEEPIDLE: 20, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPC
 
 
 def line(*items: object) -> bytes:
-    """A message as it is sent."""
+    """Return a message as it is sent."""
     return json.dumps(items).encode() + b"\n"
 
 

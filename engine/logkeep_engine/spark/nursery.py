@@ -69,7 +69,7 @@ class Worker:
             _send(self._connection, work)
 
     def take(self) -> Any:
-        """The outcome of the attempt, or Raised. Raises EOFError if the process has died."""
+        """Return the outcome of the attempt, or Raised. Raises EOFError if the process has died."""
         return _receive(self._connection)
 
     def end(self) -> str:
@@ -113,7 +113,7 @@ class Nursery:
         self._numbers = itertools.count()
 
     def worker(self, environ: Mapping[str, str]) -> Worker:
-        """A new process, with these variables besides those of the driver. Raises SparkFailed if the nursery is
+        """Return a new process, with these variables besides those of the driver. Raises SparkFailed if the nursery is
         gone."""
         ours, theirs = socket.socketpair()
         with theirs:
@@ -189,7 +189,7 @@ def _fork(driver: socket.socket, descriptor: int, children: set[int]) -> int:
 
 
 def _kill(pid: int, children: set[int]) -> int:
-    """A child that has ended keeps its number until it is waited for here, so it means no other process."""
+    """Return a child that has ended keeps its number until it is waited for here, so it means no other process."""
     os.kill(pid, signal.SIGKILL)
     children.discard(pid)
     return os.waitpid(pid, 0)[1]

@@ -27,12 +27,12 @@ class Placement:
 
 
 def driver_can(spark: SparkSpec) -> bool:
-    """Whether the driver's memory holds a task. It does, unless tasks were given more memory than they need."""
+    """Return whether the driver's memory holds a task. It does, unless tasks were given more memory than they need."""
     return _TASK_MEMORY not in spark.conf
 
 
 def least(spark: SparkSpec) -> Placement:
-    """The smallest placement: the driver does the work itself, if it can."""
+    """Return the smallest placement: the driver does the work itself, if it can."""
     return Placement(0, spark.driver.slots) if driver_can(spark) else Placement(1, spark.executor.cores)
 
 

@@ -24,8 +24,8 @@ TEMPLATE_KEY = "spark.kubernetes.executor.podTemplateFile"
 
 
 def read_request(path: Path, wanted_hash: str | None, stack: contextlib.ExitStack) -> RunRequest:
-    """The request at this path. With a hash, the files of its folder must have it. What Spark reads of them later is
-    there until `stack` is closed. Raises SpecError and RequestReplaced."""
+    """Return the request at this path. With a hash, the files of its folder must have it. What Spark reads of them
+    later is there until `stack` is closed. Raises SpecError and RequestReplaced."""
     try:
         if wanted_hash is None:
             return RunRequest.from_json(path.read_bytes())

@@ -183,7 +183,7 @@ class _SparkJob:
 
 
 def _cause(error: Exception) -> str:
-    """The line of a Java exception that means something to a reader."""
+    """Return the line of a Java exception that means something to a reader."""
     java = getattr(error, "java_exception", None)
     text = str(java.getMessage()) if java is not None else str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]

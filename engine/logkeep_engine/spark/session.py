@@ -55,7 +55,7 @@ _LOG4J_SHOWN = r"%replace{%replace{%m%notEmpty{%n%ex{3}}}{[\\pC&&[^\n\t]]}{?}}{\
 
 
 def log4j_settings(level: str) -> str:
-    """The settings of the JVM's log."""
+    """Return the settings of the JVM's log."""
     return _LOG4J.format(level=level, shown=_LOG4J_SHOWN)
 
 
@@ -104,7 +104,7 @@ class Session:
         self.stop()
 
     def runner(self) -> SparkRunner:
-        """The task runner on this session's context. Raises SparkFailed if Spark cannot start."""
+        """Return the task runner on this session's context. Raises SparkFailed if Spark cannot start."""
         if self._runner is None:
             from logkeep_engine.spark.runner import SparkRunner
 
@@ -112,7 +112,7 @@ class Session:
         return self._runner
 
     def context(self) -> SparkContext:
-        """The context, which has asked for its executors. Raises SparkFailed."""
+        """Return the context, which has asked for its executors. Raises SparkFailed."""
         self._started.wait()
         if self._error is not None:
             raise self._failure(self._error) from self._error
@@ -121,7 +121,7 @@ class Session:
         return self._context
 
     def has_executor(self) -> bool:
-        """Whether an executor has come to run, besides the driver. Raises SparkFailed."""
+        """Return whether an executor has come to run, besides the driver. Raises SparkFailed."""
         return int(self.context()._jsc.sc().getExecutorMemoryStatus().size()) > 1
 
     def stop(self) -> None:

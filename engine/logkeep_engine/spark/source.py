@@ -49,14 +49,14 @@ class LogkeepSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        """The columns as Spark expects them. Raises SpecError for an option that does not exist, or for a wrong
+        """Return the columns as Spark expects them. Raises SpecError for an option that does not exist, or for a wrong
         value."""
         options = SourceOptions.parse(self.options)
         return ", ".join(f"{name} {COLUMNS[name]}" for name in options.columns)
 
     def reader(self, schema: StructType) -> LogkeepReader:
-        """A reader for the columns of `schema`, in its order. These are the columns of `schema()`, or those that the
-        user gave instead."""
+        """Return a reader for the columns of `schema`, in its order. These are the columns of `schema()`, or those that
+        the user gave instead."""
         options = SourceOptions.parse(self.options)
         _check_types(schema)
         return LogkeepReader(options.with_schema(schema.fieldNames()), schema)

@@ -132,7 +132,7 @@ class SourceOptions:
         return parsed
 
     def with_schema(self, names: Sequence[str]) -> Self:
-        """The options for a data frame with these columns, which a schema of the user names."""
+        """Return the options for a data frame with these columns, which a schema of the user names."""
         return replace(self, columns=check_columns("schema", names))
 
 
@@ -228,7 +228,7 @@ def _tighter(choose: Callable[[int, int], int], one: int | None, other: int | No
 
 
 def _column(item: Filter) -> str:
-    """The column of the filter, "" if it is not a filter on one column."""
+    """Return the column of the filter, "" if it is not a filter on one column."""
     if isinstance(item, Not):
         return _column(item.child)
     path: tuple[str, ...] = getattr(item, "attribute", ())
@@ -236,7 +236,7 @@ def _column(item: Filter) -> str:
 
 
 def _is_plain(item: Filter, kind: type) -> bool:
-    """Whether all literals of the filter are of the column's type and none is null: then Python compares as SQL
+    """Return whether all literals of the filter are of the column's type and none is null: then Python compares as SQL
     does."""
     if isinstance(item, Not):
         return _is_plain(item.child, kind)
@@ -275,14 +275,14 @@ def _matches(item: Filter, found: Any) -> bool:
 
 
 def _milliseconds(value: Any) -> int | None:
-    """The time in milliseconds, rounded down; None for what is not a time."""
+    """Return the time in milliseconds, rounded down; None for what is not a time."""
     if not isinstance(value, datetime) or value.tzinfo is None:
         return None
     return (value - _EPOCH) // timedelta(milliseconds=1)
 
 
 def _known(options: Mapping[str, str]) -> dict[str, str]:
-    """The options by their names in `_OPTIONS`."""
+    """Return the options by their names in `_OPTIONS`."""
     given = {}
     for name, value in options.items():
         known = _SPELLING.get(name.lower())
@@ -355,7 +355,8 @@ def _number(option: str, given: Mapping[str, str]) -> int | None:
 
 
 def _time(option: str, given: Mapping[str, str]) -> int | None:
-    """The time of an option: as in Spark's Kafka source, ms since the epoch, or else ISO 8601 with a time zone."""
+    """Return the time of an option: as in Spark's Kafka source, ms since the epoch, or else ISO 8601 with a time
+    zone."""
     if option not in given:
         return None
     text = given[option]

@@ -78,8 +78,8 @@ def plan(
 
 
 def select_topics(state: ArchiveState, options: SourceOptions, shows: Shows) -> list[TopicEntry]:
-    """The topics to read, by name. Each is the incarnation that a restore would take too, the newest that has records,
-    or it is the one that the options name."""
+    """Return the topics to read, by name. Each is the incarnation that a restore would take too, the newest that has
+    records, or it is the one that the options name."""
     if options.topic_id is not None:
         return [_incarnation(state, options.topic_id, options)]
     found = taken_topics(state, shows=shows, wanted=partial(_is_named, options))
@@ -166,16 +166,16 @@ def _narrowed(
 
 
 def _reaches(topic: TopicEntry, entry: SegmentEntry, time: int, holds: Holds) -> bool:
-    """Whether a segment has a record of this time or later. A batch that compaction has emptied keeps its time, and
-    leaves missing offsets: then the catalog's time may be that of no record."""
+    """Return whether a segment has a record of this time or later. A batch that compaction has emptied keeps its time,
+    and leaves missing offsets: then the catalog's time may be that of no record."""
     if entry.times.max_timestamp < time:
         return False
     return not is_batched(entry.layout) or not entry.gaps or holds(topic, entry, time)
 
 
 def _may_match(entry: SegmentEntry, wanted: WantedRecords) -> bool:
-    """Whether a record of the segment can have a wanted time. For segments of batches the catalog knows the highest
-    time, and not the lowest."""
+    """Return whether a record of the segment can have a wanted time. For segments of batches the catalog knows the
+    highest time, and not the lowest."""
     if wanted.since is not None and entry.times.max_timestamp < wanted.since:
         return False
     return wanted.until is None or is_batched(entry.layout) or entry.times.min_base_timestamp <= wanted.until
@@ -193,12 +193,12 @@ def _without(reads: Sequence[SegmentRead], transactions: Iterable[AbortedTxn]) -
 
 
 def _cost(read: SegmentRead, limit: int) -> int:
-    """The cost of a read in bytes, where a Spark partition may cost `limit`."""
+    """Return the cost of a read in bytes, where a Spark partition may cost `limit`."""
     return (read.entry.files.stored_bytes or read.entry.bytes) + min(OPEN_COST, limit // 32)
 
 
 def _limit(options: SourceOptions, total: int) -> int:
-    """The limit of the cost of a Spark partition, so that there are as many partitions as requested."""
+    """Return the limit of the cost of a Spark partition, so that there are as many partitions as requested."""
     wanted = options.min_partitions or 1
     return min(options.max_partition_bytes, max(1, ceil(total / wanted)))
 

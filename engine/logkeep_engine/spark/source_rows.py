@@ -54,8 +54,8 @@ Rows = tuple[Sequence[LogRecord], BatchOrigin]
 
 
 def read_rows(storage: Storage, read: SegmentRead) -> Iterator[Rows]:
-    """The records of a read, at least one at a time. Raises ArchiveDamaged at the first damage, and what the storage
-    raises."""
+    """Yield the records of a read, at least one at a time. Raises ArchiveDamaged at the first damage, and what the
+    storage raises."""
     reader = open_partition(storage, read.topic, (read.entry,), aborted=read.aborted)
     found = _of_batches(storage, read, reader) if reader.batched else _of_records(read, reader)
     with sound(storage, read.topic, read.entry):
@@ -78,7 +78,7 @@ def arrow_batches(parts: Iterable[Rows], schema: pa.Schema) -> Iterator[pa.Recor
 
 
 def _cut(parts: Iterable[Rows]) -> Iterator[tuple[Rows, int]]:
-    """The rows with their number of bytes. Rows that are too many for one Arrow batch are split."""
+    """Yield the rows with their number of bytes. Rows that are too many for one Arrow batch are split."""
     for records, origin in parts:
         size = _bytes_of(records)
         if len(records) <= MAX_RECORDS and size <= MAX_BYTES:
@@ -139,7 +139,7 @@ def _batches(stretches: Iterator[Stretch]) -> Iterator[tuple[BatchHeader, memory
 
 
 def _offsets(storage: Storage, read: SegmentRead) -> Range:
-    """The offsets [start, end) that are read of a segment of batches."""
+    """Return the offsets [start, end) that are read of a segment of batches."""
 
     def place(time: int) -> int:
         found = first_since(storage, read.topic, read.entry, time)
@@ -156,8 +156,8 @@ def _offsets(storage: Storage, read: SegmentRead) -> Range:
 def _narrowed(
     slices: Iterable[Sequence[LogRecord]], header: BatchHeader, start: int, end: int
 ) -> Iterator[Sequence[LogRecord]]:
-    """The records with offsets in [start, end). Raises CorruptBatch for offsets that do not rise, since none can be
-    searched for among them."""
+    """Yield the records with offsets in [start, end). Raises CorruptBatch for offsets that do not rise, since none can
+    be searched for among them."""
     last: int | None = None
     for records in slices:
         last = check_offsets(records, header, last)
@@ -245,7 +245,7 @@ def _plain(of: Callable[[LogRecord], Any]) -> Callable[[Sequence[LogRecord], pa.
 
 
 def _timestamps(records: Sequence[LogRecord], kind: pa.DataType) -> pa.Array:
-    """The timestamps as Arrow has them. A record without one has null; a time that Spark cannot hold becomes the
+    """Return the timestamps as Arrow has them. A record without one has null; a time that Spark cannot hold becomes the
     farthest one that it can."""
     times = pa.array(list(map(_time, records)), pa.int64())
     times = pc.if_else(pc.equal(times, -1), None, times)
@@ -260,7 +260,7 @@ def _timestamp_types(records: Sequence[LogRecord], kind: pa.DataType) -> pa.Arra
 
 
 def _header_lists(records: Sequence[LogRecord], kind: pa.ListType) -> pa.Array:
-    """The headers as Arrow has them. A record without headers has null, as in Spark's Kafka source."""
+    """Return the headers as Arrow has them. A record without headers has null, as in Spark's Kafka source."""
     lists = list(map(_headers, records))
     if not any(lists):
         return pa.nulls(len(lists), kind)
@@ -278,7 +278,7 @@ def _header_lists(records: Sequence[LogRecord], kind: pa.ListType) -> pa.Array:
 
 
 def _text(key: str) -> str:
-    """The key of a header. If it is not UTF-8 it has escapes that Arrow cannot hold: they are replaced."""
+    """Return the key of a header. If it is not UTF-8 it has escapes that Arrow cannot hold: they are replaced."""
     return key if key.isascii() else key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

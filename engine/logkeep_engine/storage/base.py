@@ -32,7 +32,7 @@ Buffer = bytes | bytearray | memoryview  # collections.abc.Buffer came with Pyth
 
 
 def is_object_path(path: str) -> bool:
-    """Whether the path names an object, and leads nowhere else."""
+    """Return whether the path names an object, and leads nowhere else."""
     return not any(part in ("", ".", "..") for part in path.split("/"))
 
 
@@ -178,8 +178,8 @@ class Storage(ABC):
 
     @abstractmethod
     def version(self, path: str) -> str | None:
-        """A mark that another object in its place does not have; None if there is no object. On S3 (the ETag) objects
-        of equal content share it."""
+        """Return a mark that another object in its place does not have; None if there is no object. On S3 (the ETag)
+        objects of equal content share it."""
 
     @abstractmethod
     def read_range(self, path: str, start: int, end: int | None) -> bytes:
@@ -195,7 +195,7 @@ class Storage(ABC):
 
     @abstractmethod
     def list(self, prefix: str = "") -> list[ObjectInfo]:
-        """All objects whose path starts with `prefix`, at any depth, sorted by path; [] if there are none."""
+        """Return all objects whose path starts with `prefix`, at any depth, sorted by path; [] if there are none."""
 
     @abstractmethod
     def delete(self, paths: Iterable[str]) -> None:
@@ -208,7 +208,8 @@ class Storage(ABC):
 
     @abstractmethod
     def unseen(self, prefix: str) -> tuple[UnseenObject, ...]:
-        """All that lies below `prefix` and no list shows. Raises StorageRefused if the store does not report it."""
+        """Return all that lies below `prefix` and no list shows. Raises StorageRefused if the store does not report
+        it."""
 
     @abstractmethod
     def delete_unseen(self, found: Iterable[UnseenObject]) -> tuple[LockedObject, ...]:
@@ -217,8 +218,8 @@ class Storage(ABC):
 
     @abstractmethod
     def cold(self, listed: Iterable[ObjectInfo]) -> tuple[ColdObject, ...]:
-        """Those of the listed objects that cannot be read now, since they lie in a cold storage class. Asks about none
-        whose class can be read at once."""
+        """Return those of the listed objects that cannot be read now, since they lie in a cold storage class. Asks
+        about none whose class can be read at once."""
 
     @abstractmethod
     def retrieve(self, cold: ColdObject, days: int, tier: str) -> None:
@@ -226,22 +227,22 @@ class Storage(ABC):
         before is not an error."""
 
     def read(self, path: str, *, most: int = WHOLE_BYTES) -> bytes:
-        """A whole object. Raises ObjectMissing, and ObjectTooLarge for one of more than `most` bytes."""
+        """Return a whole object. Raises ObjectMissing, and ObjectTooLarge for one of more than `most` bytes."""
         data = self.read_range(path, 0, most + 1)
         if len(data) > most:
             raise self.too_large(path, len(data), most)
         return data
 
     def too_large(self, path: str, size: int, most: int) -> ObjectTooLarge:
-        """The error for an object of at least `size` bytes that was to be read whole."""
+        """Return the error for an object of at least `size` bytes that was to be read whole."""
         return ObjectTooLarge(
             f"{self.uri}/{path} has {size} bytes or more; an object of its kind has at most {most}.",
             hint="Logkeep did not write it: find out who can write here, and restore the object from a copy.",
         )
 
     def reader(self, path: str, *, block: int = DEFAULT_BLOCK, start: int = 0) -> ObjectReader:
-        """A sequential stream from byte `start` on; the next block is fetched while the caller works on one. Raises
-        ObjectMissing on the first read."""
+        """Return a sequential stream from byte `start` on; the next block is fetched while the caller works on one.
+        Raises ObjectMissing on the first read."""
         return ObjectReader(self, path, block, start)
 
 
@@ -263,7 +264,7 @@ class ObjectReader(io.RawIOBase):
         return True
 
     def read_block(self) -> bytes:
-        """The next up to `block` bytes without a copy; b"" at the end. Not to be mixed with the other reads."""
+        """Return the next up to `block` bytes without a copy; b"" at the end. Not to be mixed with the other reads."""
         if self._last:
             return b""
         data = self._ahead.result() if self._ahead is not None else self._fetch(self._offset)

@@ -50,7 +50,8 @@ def require_identity(keys: names.Keys, environ: Mapping[str, str]) -> None:
 
 
 def require_ca_file(keys: names.Keys, environ: Mapping[str, str]) -> str:
-    """The file with the certificate authorities that a resource names. Raises CredentialsMissing if it is not there."""
+    """Return the file with the certificate authorities that a resource names. Raises CredentialsMissing if it is not
+    there."""
     path = environ.get(keys.ca_file)
     if path and Path(path).is_file():
         return path

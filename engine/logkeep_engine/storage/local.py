@@ -224,7 +224,7 @@ class LocalStorage(Storage):
             raise error
 
     def _relative(self, folder: str) -> str:
-        """A folder below the root as a prefix of paths."""
+        """Return a folder below the root as a prefix of paths."""
         relative = os.path.relpath(folder, self._root)
         return "" if relative == "." else relative.replace(os.sep, "/") + "/"
 
@@ -234,7 +234,7 @@ class LocalStorage(Storage):
         return self._root / path
 
     def _own_path(self, path: str) -> Path:
-        """The path of an object that is to be written or deleted."""
+        """Return the path of an object that is to be written or deleted."""
         target = self._path(path)
         self._refuse_outside(target, path)
         return target

@@ -19,8 +19,8 @@ from logkeep_engine.storage.s3 import S3Storage
 def open_storage(
     spec: specs.StorageSpec, environ: Mapping[str, str] = os.environ, *, secret_keys: names.Keys = names.OWN_KEYS
 ) -> Storage:
-    """The storage of a resource. Opens no connection. `secret_keys`: where the environment holds the keys of the Secret
-    that the spec names; without one they are the process's own.
+    """Return the storage of a resource. Opens no connection. `secret_keys`: where the environment holds the keys of the
+    Secret that the spec names; without one they are the process's own.
 
     Raises CredentialsMissing if the spec names a Secret, or the pod's identity, and the environment does not hold what
     that should have brought. So it does if the spec says that the archive is signed, and no folder with keys is there.

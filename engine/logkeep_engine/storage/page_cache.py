@@ -155,8 +155,8 @@ _idle: list[mmap.mmap] = []
 
 @cache
 def _begin_to_write() -> Callable[[int, int, int], object]:
-    """A call that hands (descriptor, position, bytes) of a file to the disk. Without it, in other C libraries than
-    those of Linux, the disk begins when the system decides."""
+    """Return a call that hands (descriptor, position, bytes) of a file to the disk. Without it, in other C libraries
+    than those of Linux, the disk begins when the system decides."""
     call = getattr(ctypes.CDLL(None), "sync_file_range", None)
     if call is None:
         return lambda descriptor, position, size: None

@@ -47,7 +47,7 @@ def decoder(name: DecoderName, *, schema: Path | None = None, confluent: bool = 
 
 
 def text(value: Any) -> str:
-    """A decoded value on one line."""
+    """Return a decoded value on one line."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -104,7 +104,7 @@ def _avro(path: Path | None, confluent: bool) -> Decoder:
 
 
 def _plain(value: Any) -> Any:
-    """The value in types that JSON can hold."""
+    """Return the value in types that JSON can hold."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -101,7 +101,7 @@ def _in_folders(segments: Sequence[ToolboxSegment], ended: LogOutcomes, start: i
 
 
 def _archived(storage: Storage, reader: PartitionReader[Damage], start: int) -> Iterator[Rows]:
-    """The committed records of an archived partition. Raises CorruptSegment at the first damage."""
+    """Yield the committed records of an archived partition. Raises CorruptSegment at the first damage."""
     wrong = (damage for damage in reader.transactions.damage if damage.object.endswith(names.TXNINDEX))
     for item in chain(wrong, reader.records(start)):
         if isinstance(item, Damage):

@@ -87,7 +87,7 @@ class Options:
 
 
 def dump_segment(segment: ToolboxSegment, options: Options, aborted: Spans | None = None) -> Iterator[Row]:
-    """The rows of a segment, from what is asked for on; what lies before is not read."""
+    """Yield the rows of a segment, from what is asked for on; what lies before is not read."""
     if not segment.has_batches:
         yield from _dump_records(segment, options)
         return
@@ -110,7 +110,7 @@ def damage_row(damage: DamagedBytes, segment: ToolboxSegment) -> Row:
 
 
 def file_row(segment: ToolboxSegment) -> Row:
-    """The row above those of a segment."""
+    """Return the row above those of a segment."""
     return Row(
         RowKind.FILE,
         {"file": segment.name, "topic": segment.topic, "partition": segment.partition}
@@ -274,7 +274,7 @@ def _data_fields(record: LogRecord, options: Options) -> dict[str, Any]:
 
 
 def _control_fields(record: LogRecord) -> dict[str, Any]:
-    """The fields of a control record."""
+    """Return the fields of a control record."""
     if record.key is None or len(record.key) < _CONTROL_KEY.size:
         return {"problem": "the key of a control record is not version and type"}
     kind = _CONTROL_KEY.unpack_from(record.key)[1]

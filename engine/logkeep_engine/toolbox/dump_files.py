@@ -26,7 +26,7 @@ _SNAPSHOT_VERSION = 1
 
 
 def dump_file(storage: Storage, path: str, base_offset: int = 0) -> Iterator[Row]:
-    """The entries of an index or another file next to a log. `base_offset` is that of its log.
+    """Yield the entries of an index or another file next to a log. `base_offset` is that of its log.
 
     Raises CorruptIndex if it is not whole or not of a known version, Refused if it is not a file of a log.
     """
@@ -93,7 +93,7 @@ def _leader_epochs(data: bytes) -> Iterator[Row]:
 
 
 def _producers(data: bytes) -> Iterator[Row]:
-    """A snapshot of the producers' state."""
+    """Yield a snapshot of the producers' state."""
     if len(data) < _PRODUCERS.size:
         raise CorruptIndex(f"the snapshot of producers is cut short: {len(data)} bytes")
     version, crc, count = _PRODUCERS.unpack_from(data)

@@ -15,7 +15,7 @@ from logkeep_engine.storage import Storage
 
 
 def local_path(storage: Storage, path: str) -> Path | None:
-    """The file that an object is; None: it lies in an object store."""
+    """Return the file that an object is; None: it lies in an object store."""
     parts = urlsplit(storage.uri)
     return Path(unquote(parts.path), path) if parts.scheme == "file" else None
 
@@ -43,6 +43,6 @@ _OS_HINTS = {
 
 
 def display(storage: Storage, path: str) -> str:
-    """An object as the user would name it: a local path, or a URI."""
+    """Return an object as the user would name it: a local path, or a URI."""
     parts = urlsplit(storage.uri)
     return f"{unquote(parts.path) if parts.scheme == 'file' else storage.uri}/{path}"

@@ -67,7 +67,7 @@ def index_of(
     found: bytes | None,
     made: bytes | None,
 ) -> Index:
-    """The index at `path` with what was found of it and what it should be."""
+    """Return the index at `path` with what was found of it and what it should be."""
     if made is not None and found is not None and state is IndexVerdict.GOOD:
         made = found  # reserved zeros after the entries are not a reason to rewrite it
     return Index(

@@ -41,7 +41,7 @@ BACKUP = ".bak"
 
 
 def survey(source: LogSource, *, interval_bytes: int = INDEX_INTERVAL_BYTES) -> Iterator[Index]:
-    """Every index of the segments of a source; reads all their logs. `interval_bytes` is the broker's
+    """Yield every index of the segments of a source; reads all their logs. `interval_bytes` is the broker's
     `log.index.interval.bytes`; a Logkeep archive has the default.
     """
     if source.single and not source.segments:
@@ -82,7 +82,7 @@ def rewrite(index: Index) -> str:
 
 
 def _free_name(index: Index, found: bytes) -> str:
-    """A name for the copy of the old index: a name that is free, or that has the same bytes already."""
+    """Return a name for the copy of the old index: a name that is free, or that has the same bytes already."""
     for number in count(1):
         kept = index.path + BACKUP + (f".{number}" if number > 1 else "")
         try:
@@ -127,7 +127,7 @@ def _of_records(source: LogSource, segments: Sequence[ToolboxSegment]) -> Iterat
 
 
 def _name_of(segment: ToolboxSegment) -> RecordsName:
-    """The segment as the index of its partition names it. What an erasure has rewritten has more digits."""
+    """Return the segment as the index of its partition names it. What an erasure has rewritten has more digits."""
     if segment.entry is not None:
         return name_of(segment.entry)
     file = parse_name(segment.path.rpartition("/")[2])

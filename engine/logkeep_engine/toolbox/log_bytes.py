@@ -18,7 +18,7 @@ BLOCK = 4 << 20
 
 
 def file_blocks(storage: Storage, path: str, start: int) -> Iterator[Buffer | DamagedBytes]:
-    """The bytes of a plain file from position `start` on."""
+    """Yield the bytes of a plain file from position `start` on."""
     at = start
     while data := storage.read_range(path, at, at + BLOCK):
         yield data
@@ -35,7 +35,7 @@ def _seek_table(storage: Storage, path: str, size: int) -> SeekTable:
 
 
 def zstd_size(storage: Storage, path: str, size: int) -> int:
-    """The size of the log in a `.log.zst` of `size` bytes. Raises Refused if its seek table is damaged."""
+    """Return the size of the log in a `.log.zst` of `size` bytes. Raises Refused if its seek table is damaged."""
     try:
         return _seek_table(storage, path, size).size
     except CorruptFrame as error:
@@ -46,7 +46,7 @@ def zstd_size(storage: Storage, path: str, size: int) -> int:
 
 
 def frames(storage: Storage, path: str, start: int) -> Iterator[Buffer | DamagedBytes]:
-    """The log of a `.log.zst` that no catalog describes."""
+    """Yield the log of a `.log.zst` that no catalog describes."""
     size = next(info.size for info in storage.list(path) if info.path == path)
     table = _seek_table(storage, path, size)
     for frame in table.frames[table.index_at(start) :]:

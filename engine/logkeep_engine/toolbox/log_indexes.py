@@ -54,7 +54,7 @@ class _Producers:
 
 
 def indexes_of_logs(source: LogSource, segments: Sequence[ToolboxSegment], interval_bytes: int) -> Iterator[Index]:
-    """The indexes of the logs of one partition, in order: transactions may span several logs."""
+    """Yield the indexes of the logs of one partition, in order: transactions may span several logs."""
     producers = _Producers()
     passes: list[tuple[ToolboxSegment, _Log, list[Index]]] = []
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
@@ -171,8 +171,8 @@ def _judge(
 def _transactions(
     source: LogSource, segment: ToolboxSegment, log: _Log, found: bytes | None, first_offset: int
 ) -> Index:
-    """The transaction index of a broker's segment. Only the old index knows transactions that began before the first
-    segment that is there, or with batches that compaction has removed.
+    """Return the transaction index of a broker's segment. Only the old index knows transactions that began before the
+    first segment that is there, or with batches that compaction has removed.
     """
     faults: list[str] = []
     old: dict[tuple[int, int], AbortedTxn] = {}
@@ -230,8 +230,8 @@ def _outcomes(logs: Sequence[_Log]) -> list[dict[int, bool]]:
 def _archived_transactions(
     source: LogSource, segment: ToolboxSegment, log: _Log, outcomes: Mapping[int, bool]
 ) -> Index:
-    """The index as a backup writes it: also transactions that have only data in the segment, up to their last batch
-    there.
+    """Return the index as a backup writes it: also transactions that have only data in the segment, up to their last
+    batch there.
 
     Its hash is in the catalog, which shows whether the index that is made here is right.
     """

@@ -57,7 +57,7 @@ class Schema:
 
 
 def decode(schema: Schema, version: int, data: memoryview) -> dict[str, Any]:
-    """The fields of `data`, which begins after its version.
+    """Return the fields of `data`, which begins after its version.
 
     Uuids and bytes are text (base64), as Kafka's own JSON has them. Bytes after the last field are ignored: a newer
     Kafka may have appended something. Raises UndecodableRecord if the version is not known or the bytes end too soon.

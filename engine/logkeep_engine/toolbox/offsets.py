@@ -116,8 +116,8 @@ class StateRecord:
 
 
 def decode_offset_record(key: bytes | None, value: bytes | None) -> StateRecord:
-    """A record of `__consumer_offsets`. Raises UndecodableRecord if it has no key, is cut short, or has a value of a
-    version that is not known.
+    """Return a record of `__consumer_offsets`. Raises UndecodableRecord if it has no key, is cut short, or has a value
+    of a version that is not known.
     """
     record = _decode(messages.GROUP_RECORDS, key, value)
     if record.kind == "GroupMetadata" and record.value is not None and record.value["protocolType"] == "consumer":
@@ -128,8 +128,8 @@ def decode_offset_record(key: bytes | None, value: bytes | None) -> StateRecord:
 
 
 def decode_transaction_record(key: bytes | None, value: bytes | None) -> StateRecord:
-    """A record of `__transaction_state`. Its `transactionStatus` is the name of the transaction's state, as Kafka's own
-    tool prints it from 4.4 on. Raises UndecodableRecord as `decode_offset_record`.
+    """Return a record of `__transaction_state`. Its `transactionStatus` is the name of the transaction's state, as
+    Kafka's own tool prints it from 4.4 on. Raises UndecodableRecord as `decode_offset_record`.
     """
     record = _decode(messages.TRANSACTION_RECORDS, key, value)
     if record.kind != "Unknown" and isinstance(record.value, dict):
@@ -140,18 +140,18 @@ def decode_transaction_record(key: bytes | None, value: bytes | None) -> StateRe
 
 
 def decode_state_record(topic: StateTopic, key: bytes | None, value: bytes | None) -> StateRecord:
-    """A record of either topic."""
+    """Return a record of either topic."""
     decode = decode_offset_record if topic is StateTopic.OFFSETS else decode_transaction_record
     return decode(key, value)
 
 
 def state_topic(topic: str) -> StateTopic | None:
-    """The topic of the coordinators that has this name, None for any other."""
+    """Return the topic of the coordinators that has this name, None for any other."""
     return StateTopic(topic) if topic in StateTopic.__members__.values() else None
 
 
 def state_of(records: Iterable[StateRecord]) -> Iterator[StateRecord]:
-    """The last record of every key, without those that were deleted, in the order in which the keys came up."""
+    """Yield the last record of every key, without those that were deleted, in the order in which the keys came up."""
     last: dict[str, StateRecord] = {}
     for record in records:
         if record.value is None:
@@ -183,7 +183,7 @@ def _decode(kinds: Mapping[int, messages.RecordKind], key: bytes | None, value: 
 
 
 def _protocol(schema: messages.Schema, encoded: str) -> Any:
-    """A member's subscription or assignment; as it was, if the member made it in a way of its own."""
+    """Return a member's subscription or assignment; as it was, if the member made it in a way of its own."""
     data = base64.b64decode(encoded)
     if len(data) < _TYPE.size:
         return encoded

@@ -129,7 +129,7 @@ def _mend(plan: RecoveryPlan, interval_bytes: int) -> None:
 
 
 def _path_of(segment: ToolboxSegment) -> Path:
-    """The file of the log or the records."""
+    """Return the file of the log or the records."""
     path = local_path(segment.storage, segment.path)
     if path is None:
         raise Refused(f"{segment.name}: only files can be cut.", hint="Copy the log to this machine.")
@@ -212,7 +212,7 @@ def _plan_records(segment: ToolboxSegment) -> RecoveryPlan:
 
 
 def _entries(index: Path) -> int:
-    """The number of whole entries of an index, whatever they say; 0 if there is no index."""
+    """Return the number of whole entries of an index, whatever they say; 0 if there is no index."""
     return max(0, index.stat().st_size - 1) // ENTRY_BYTES if index.exists() else 0
 
 
@@ -252,7 +252,7 @@ def _set_aside(segment: ToolboxSegment) -> list[Path]:
 
 
 def _copy(path: Path) -> Path:
-    """A copy next to the file, durable on return."""
+    """Return a copy next to the file, durable on return."""
     kept = _free_name(path)
     fresh = path.with_name(f"{path.name}{ORIGINAL}.tmp")
     copy = kept if kept.exists() else fresh
@@ -271,7 +271,7 @@ def _copy(path: Path) -> Path:
 
 
 def _free_name(path: Path) -> Path:
-    """A name for what is kept of a file: one that is free, or that has the same bytes already."""
+    """Return a name for what is kept of a file: one that is free, or that has the same bytes already."""
     for number in count(1):
         kept = path.with_name(path.name + ORIGINAL + (f".{number}" if number > 1 else ""))
         if not kept.exists() or filecmp.cmp(path, kept, shallow=False):

@@ -34,7 +34,7 @@ class Row:
     fields: Mapping[str, Any]
 
     def lines(self) -> list[str]:
-        """The lines that Kafka's tool prints. Line breaks that a name or a record holds are in them."""
+        """Return the lines that Kafka's tool prints. Line breaks that a name or a record holds are in them."""
         if self.kind is RowKind.FILE:
             return _lines_of_file(self.fields)
         return [_TEXTS[self.kind](self.fields)]

@@ -66,8 +66,8 @@ def scan(
     max_batch_bytes: int = MAX_BATCH_BYTES,
     sure: bool = False,
 ) -> Iterator[Batch | DamagedBytes]:
-    """The batches of a log of `size` bytes, whose bytes from position `start` on are `blocks`. `base_offset` is the
-    segment's. `sure`: it is known that no batch is larger than `max_batch_bytes`.
+    """Yield the batches of a log of `size` bytes, whose bytes from position `start` on are `blocks`. `base_offset` is
+    the segment's. `sure`: it is known that no batch is larger than `max_batch_bytes`.
     """
     window = _Window(blocks, start, size, sure=sure)
     expected = base_offset

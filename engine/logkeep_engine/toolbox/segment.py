@@ -107,7 +107,7 @@ class ToolboxSegment:
         return self.suffix == CHECKPOINT
 
     def beside(self, suffix: str) -> bytes | None:
-        """An index of the segment, None if it is not there."""
+        """Return an index of the segment, None if it is not there."""
         try:
             if self.entry is not None and self.entry.pack_files is not None:
                 there = suffix in self.entry.pack_files.all_sizes(self.entry)
@@ -119,7 +119,7 @@ class ToolboxSegment:
     # ---- batches
 
     def scan(self, start: int = 0) -> Iterator[Batch | DamagedBytes]:
-        """The batches from position `start` of the log on, and what is damaged. Kafka's layout only."""
+        """Return the batches from position `start` of the log on, and what is damaged. Kafka's layout only."""
         largest = self.entry.max_batch_bytes if self.entry is not None else MAX_BATCH_BYTES
         return scan(
             self._blocks(start),
@@ -131,15 +131,15 @@ class ToolboxSegment:
         )
 
     def _lowest(self) -> int:
-        """The lowest offset that a batch of it may have. The name of a snapshot does not say it."""
+        """Return the lowest offset that a batch of it may have. The name of a snapshot does not say it."""
         if self.is_checkpoint and self.entry is None:
             first = self.storage.read_range(self.path, 0, 8)
             return int.from_bytes(first, "big", signed=True) if len(first) == 8 else 0
         return max(self.base_offset, 0) - (0 if self.entry is None else self.entry.files.margin)
 
     def scan_from(self, offset: int) -> Iterator[Batch | DamagedBytes]:
-        """The items of `scan` from the batch that holds `offset` or the first after it. The offset index leads there,
-        if it is that of the log.
+        """Return the items of `scan` from the batch that holds `offset` or the first after it. The offset index leads
+        there, if it is that of the log.
         """
         position = self._hint(offset)
         items = self.scan(position)
@@ -149,7 +149,7 @@ class ToolboxSegment:
         return iter(())
 
     def scan_from_time(self, timestamp: int) -> Iterator[Batch | DamagedBytes]:
-        """The items of `scan` from a batch before which no record has this time (ms) or a later one."""
+        """Return the items of `scan` from a batch before which no record has this time (ms) or a later one."""
         data = without_preallocated(self.beside(names.TIMEINDEX) or b"", TIME_ENTRY_BYTES)
         if len(data) % TIME_ENTRY_BYTES:
             return self.scan()
@@ -157,7 +157,7 @@ class ToolboxSegment:
         return self.scan() if found is None else self.scan_from(found.offset + 1)
 
     def aborted(self) -> list[AbortedTxn]:
-        """The entries of its `.txnindex`. Raises CorruptIndex, in an archive also if it is not the catalog's."""
+        """Return the entries of its `.txnindex`. Raises CorruptIndex, in an archive also if it is not the catalog's."""
         try:
             if self.entry is not None:
                 return list(open_partition(self.storage, self.topic, (self.entry,)).transaction_index())
@@ -189,8 +189,8 @@ class ToolboxSegment:
     # ---- records
 
     def found(self, on_damage: OnDamagedBytes) -> Iterator[tuple[BatchHeader | None, Sequence[LogRecord]]]:
-        """Its records with the header of their batch; None: the format holds no batches. Control records are left out,
-        records of aborted transactions are not.
+        """Yield its records with the header of their batch; None: the format holds no batches. Control records are left
+        out, records of aborted transactions are not.
 
         An archive is read through its door, a log folder by the walker.
         """
@@ -213,7 +213,8 @@ class ToolboxSegment:
                 yield from _records_of(item, on_damage)
 
     def records(self, start_offset: int = 0, on_damage: OnDamagedBytes | None = None) -> Iterator[Sequence[LogRecord]]:
-        """Its records from `start_offset` on, without control records. Records of aborted transactions are among them.
+        """Yield its records from `start_offset` on, without control records. Records of aborted transactions are among
+        them.
 
         Damage ends the reading with CorruptBatch or CorruptSegment, unless `on_damage` takes note of it.
         """
@@ -223,7 +224,7 @@ class ToolboxSegment:
     def placed(
         self, start_offset: int = 0, on_damage: OnDamagedBytes | None = None
     ) -> Iterator[tuple[Batch | RecordBlock | None, Sequence[LogRecord]]]:
-        """The records of `records`, with their batch, or their place in the file."""
+        """Yield the records of `records`, with their batch, or their place in the file."""
         if self.has_batches:
             yield from self._of_batches(start_offset, on_damage)
             return
@@ -305,10 +306,10 @@ def _records_of(stretch: Stretch, on_damage: OnDamagedBytes) -> Iterator[tuple[B
 
 
 def _bytes_of(damage: Damage) -> DamagedBytes:
-    """The archive's reader names the position in `what`."""
+    """Return the archive's reader names the position in `what`."""
     return DamagedBytes(damage.what, offset=-1 if damage.offset is None else damage.offset)
 
 
 def damage_of(batch: Batch, what: str) -> DamagedBytes:
-    """The damage that stands for a batch that cannot be used."""
+    """Return the damage that stands for a batch that cannot be used."""
     return DamagedBytes(what, batch.header.size, batch.position, batch.header.base_offset)

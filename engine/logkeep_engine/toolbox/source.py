@@ -90,8 +90,8 @@ class LogSource:
     topics: tuple[TopicEntry, ...] = ()
 
     def partitions(self, *, checkpoints: bool = False) -> dict[LogKey, list[ToolboxSegment]]:
-        """The segments of each log, in order. Snapshots of a metadata log are none, unless they are asked for, or the
-        user named one.
+        """Return the segments of each log, in order. Snapshots of a metadata log are none, unless they are asked for,
+        or the user named one.
         """
         found: dict[LogKey, list[ToolboxSegment]] = {}
         for segment in self.segments:
@@ -106,11 +106,11 @@ class LogSource:
         return sorted({display(segment.storage, segment.folder) for segment in self.segments if segment.moved})
 
     def in_place(self) -> LogSource:
-        """The source without them: they hold no longer, or not yet, the partition that their name says."""
+        """Return the source without them: they hold no longer, or not yet, the partition that their name says."""
         return replace(self, segments=tuple(segment for segment in self.segments if not segment.moved))
 
     def taken(self) -> LogSource:
-        """The source with only those incarnations of topics that a restore would take."""
+        """Return the source with only those incarnations of topics that a restore would take."""
         found = {}
         if self.archive is not None and self.state is not None:
             state = with_snapshots(self.state)  # of an older incarnation it may have no log any more
@@ -168,7 +168,7 @@ def _uri(where: str) -> str:
 
 
 def _archive_root(uri: str, endpoint: str | None, region: str | None) -> tuple[Archive | None, str]:
-    """The archive that `uri` is or lies in, and the path inside."""
+    """Return the archive that `uri` is or lies in, and the path inside."""
     parts = urlsplit(uri)
     pieces = [piece for piece in parts.path.split("/") if piece]
     # The user may have no right to read the folders above. If `uri` itself cannot be read, the next reader says so.
@@ -229,7 +229,7 @@ def _is_folder_of(topic: TopicEntry, inside: str) -> bool:
 
 
 def of_entry(storage: Storage, topic: TopicEntry, entry: SegmentEntry) -> ToolboxSegment:
-    """A segment that the catalog names."""
+    """Return a segment that the catalog names."""
     return ToolboxSegment(
         storage,
         entry.layout,
@@ -290,7 +290,7 @@ def _is_beside(path: str) -> bool:
 
 
 def _log_of(storage: Storage, name: str, folder: str) -> ToolboxSegment | None:
-    """The segment that an index belongs to."""
+    """Return the segment that an index belongs to."""
     match = _BESIDE_LOG.fullmatch(name)
     file = parse_name(name)
     if match is not None:
@@ -307,7 +307,8 @@ def _log_of(storage: Storage, name: str, folder: str) -> ToolboxSegment | None:
 
 
 def _segment(storage: Storage, info: ObjectInfo, folder: str) -> ToolboxSegment | None:
-    """The segment whose log or records this object is; None: it is another object. `folder` is that of the storage."""
+    """Return the segment whose log or records this object is; None: it is another object. `folder` is that of the
+    storage."""
     path, size = info.path, info.size
     above, _, name = f"{folder}/{path}".strip("/").rpartition("/")
     if match := _LOG.fullmatch(name):

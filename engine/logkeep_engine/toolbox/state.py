@@ -50,9 +50,9 @@ class StateEntry:
 def open_state(
     where: str, chosen: StateTopic | None = None, *, endpoint: str | None = None, region: str | None = None
 ) -> list[tuple[StateTopic, LogSource]]:
-    """The coordinators' topics at `where`, or `chosen` only. A log whose topic its folder does not name is taken to be
-    of `chosen`. If a topic was deleted and made again, it is the one that a restore would take. Raises Refused if there
-    is none, or a partition lies in two folders.
+    """Return the coordinators' topics at `where`, or `chosen` only. A log whose topic its folder does not name is taken
+    to be of `chosen`. If a topic was deleted and made again, it is the one that a restore would take. Raises Refused if
+    there is none, or a partition lies in two folders.
     """
     whole = open_source(where, endpoint=endpoint, region=region).in_place().taken()
     found = []
@@ -88,7 +88,7 @@ def _check_once(topic: StateTopic, source: LogSource) -> None:
 
 
 def history(source: LogSource, topic: StateTopic) -> Iterator[StateEntry]:
-    """Every record of the topic, by partition and offset."""
+    """Yield every record of the topic, by partition and offset."""
     for (_, _, partition, _), segments in source.partitions().items():
         ended = outcomes(segments, source.state)
         for segment in segments:
@@ -110,7 +110,7 @@ def history(source: LogSource, topic: StateTopic) -> Iterator[StateEntry]:
 
 
 def last_state(entries: Iterator[StateEntry], problems: list[StateEntry]) -> Iterator[StateRecord]:
-    """The records in force after all entries. Entries that could not be read are put into `problems`."""
+    """Yield the records in force after all entries. Entries that could not be read are put into `problems`."""
 
     def decoded() -> Iterator[StateRecord]:
         for entry in entries:

@@ -148,7 +148,7 @@ class MomentPlace:
 
 
 def timestamps(source: LogSource, *, bucket: Bucket = Bucket.NONE, per_segment: bool = False) -> Iterator[LogTimes]:
-    """The times of every partition, or of every segment; reads all records."""
+    """Yield the times of every partition, or of every segment; reads all records."""
     now = int(time.time() * 1000)
     for (topic, topic_id, partition, folder), segments in source.partitions().items():
         whole = LogTimes(topic, topic_id, partition, folder=folder)
@@ -165,7 +165,7 @@ def timestamps(source: LogSource, *, bucket: Bucket = Bucket.NONE, per_segment: 
 
 
 def places(source: LogSource, moment: int) -> Iterator[MomentPlace]:
-    """The place of `moment` (ms) in every partition. Reads the segments from where their time index says."""
+    """Yield the place of `moment` (ms) in every partition. Reads the segments from where their time index says."""
     for (topic, topic_id, partition, folder), segments in source.partitions().items():
         first = last = None
         found: LogRecord | None = None
@@ -248,7 +248,7 @@ _TYPES = {None: "none", -2: "CreateTime", -1: "none", 0: "CreateTime", 1: "LogAp
 
 
 def _bounds(segment: ToolboxSegment, on_damage: OnDamagedBytes) -> tuple[int | None, int | None]:
-    """The lowest and highest time of a segment's records, by the catalog or the headers where that is enough."""
+    """Return the lowest and highest time of a segment's records, by the catalog or the headers where that is enough."""
     low = high = None
     if segment.entry is not None:
         entry = segment.entry
@@ -268,8 +268,8 @@ def _bounds(segment: ToolboxSegment, on_damage: OnDamagedBytes) -> tuple[int | N
 
 
 def _first_at(segment: ToolboxSegment, moment: int, on_damage: OnDamagedBytes) -> LogRecord | None:
-    """The first record of that time or later. The time index leads to it; where it leads to none, the latest time is
-    that of a marker or of an emptied batch, or the index is wrong: all is read then.
+    """Return the first record of that time or later. The time index leads to it; where it leads to none, the latest
+    time is that of a marker or of an emptied batch, or the index is wrong: all is read then.
     """
     if not segment.has_batches:
         return _first_of(segment.records(on_damage=on_damage), moment)
@@ -289,7 +289,7 @@ def _first_of(runs: Iterable[Sequence[LogRecord]], moment: int) -> LogRecord | N
 def _late(
     items: Iterable[Batch | DamagedBytes], moment: int, on_damage: OnDamagedBytes
 ) -> Iterator[Sequence[LogRecord]]:
-    """The records of batches that may have one of that time or later."""
+    """Yield the records of batches that may have one of that time or later."""
     for batch in _data(items, on_damage):
         if batch.header.max_timestamp >= moment:
             try:
@@ -299,7 +299,7 @@ def _late(
 
 
 def _data(items: Iterable[Batch | DamagedBytes], on_damage: OnDamagedBytes) -> Iterator[Batch]:
-    """The good ones of these batches, without control batches and those that compaction has emptied."""
+    """Yield the good ones of these batches, without control batches and those that compaction has emptied."""
     for item in items:
         if isinstance(item, DamagedBytes):
             on_damage(item)

@@ -38,7 +38,7 @@ class LogOutcomes:
 
 
 def outcomes(segments: Sequence[ToolboxSegment], state: ArchiveState | None = None) -> LogOutcomes:
-    """The outcomes in one partition; `state` is that of the archive that it lies in. Raises CorruptIndex.
+    """Return the outcomes in one partition; `state` is that of the archive that it lies in. Raises CorruptIndex.
 
     In a log folder it is unknown which markers lay in damaged bytes: transactions that are open there are undecided.
     """

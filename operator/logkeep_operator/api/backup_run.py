@@ -113,7 +113,7 @@ class RequestedRun:
 
 
 def _backup_of(spec: Any) -> tuple[str, str]:
-    """The name of the KafkaBackup that a spec names, and what is wrong with the spec: one of them is empty."""
+    """Return the name of the KafkaBackup that a spec names, and what is wrong with the spec: one of them is empty."""
     try:
         return parse_model(KafkaBackupRunSpec, spec).backup_ref.name, ""
     except SpecInvalid as error:

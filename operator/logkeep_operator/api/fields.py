@@ -27,13 +27,13 @@ _OF_KIND = "x-kubernetes-group-version-kind"
 
 @cache
 def known_fields(kind: str) -> Fields:
-    """The fields of `spec` and `status` that this version may read or write."""
+    """Return the fields of `spec` and `status` that this version may read or write."""
     found = RESOURCES[kind]
     return {"spec": _of_model(found.spec, kind), "status": _of_model(found.status, kind)}
 
 
 def fields_of(model: type[BaseModel], kind: str) -> dict[str, FieldInfo]:
-    """The fields that a model has for a kind of resource, by their names in JSON."""
+    """Return the fields that a model has for a kind of resource, by their names in JSON."""
     return {
         field.alias or name: field
         for name, field in model.model_fields.items()
@@ -42,7 +42,7 @@ def fields_of(model: type[BaseModel], kind: str) -> dict[str, FieldInfo]:
 
 
 def model_in(annotation: Any) -> type[BaseModel] | None:
-    """The model of a field, or of its items; None for a plain value."""
+    """Return the model of a field, or of its items; None for a plain value."""
     if isinstance(annotation, type):
         return annotation if issubclass(annotation, BaseModel) else None
     if typing.get_origin(annotation) is dict:
@@ -51,7 +51,7 @@ def model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def served_fields(document: Mapping[str, Any]) -> dict[str, Fields]:
-    """The fields of the kinds in an OpenAPI document of the API server. Raises ValueError if it is none."""
+    """Return the fields of the kinds in an OpenAPI document of the API server. Raises ValueError if it is none."""
     try:
         schemas = document["components"]["schemas"].values()
         return {str(kind): _tops(schema) for schema in schemas for kind in _kinds(schema)}
@@ -60,7 +60,7 @@ def served_fields(document: Mapping[str, Any]) -> dict[str, Fields]:
 
 
 def lacking(served: Fields, known: Fields) -> Iterator[str]:
-    """The paths of known fields that are not served. Where a field is not, those below it are not named."""
+    """Yield the paths of known fields that are not served. Where a field is not, those below it are not named."""
     for name, below in known.items():
         if name not in served:
             yield name
@@ -71,7 +71,7 @@ def lacking(served: Fields, known: Fields) -> Iterator[str]:
 
 
 def own_fields(value: Any, known: Fields | None) -> Any:
-    """A value without the fields that are not known: the type of a status has those of other kinds, too."""
+    """Return a value without the fields that are not known: the type of a status has those of other kinds, too."""
     if known is None:
         return value
     if isinstance(value, list):
@@ -80,8 +80,8 @@ def own_fields(value: Any, known: Fields | None) -> Any:
 
 
 def keeps_more(metadata: Mapping[str, Any], served: Fields) -> bool:
-    """Whether an object was written with fields of `spec` or `status` that are not served. They are hidden, and come
-    back with the CRD that has them, but the next write of the object would delete them."""
+    """Return whether an object was written with fields of `spec` or `status` that are not served. They are hidden, and
+    come back with the CRD that has them, but the next write of the object would delete them."""
     for entry in metadata.get("managedFields") or ():
         written = entry.get("fieldsV1")
         if not isinstance(written, Mapping):
@@ -124,7 +124,7 @@ def _of_model(model: type[BaseModel], kind: str) -> Fields:
 
 
 def _of_schema(schema: Mapping[str, Any]) -> Fields | None:
-    """The fields of a JSON schema: of those of its items, if it is one of a list."""
+    """Return the fields of a JSON schema: of those of its items, if it is one of a list."""
     if schema.get(_PRESERVED):
         return None
     if "items" in schema:

@@ -36,7 +36,7 @@ def _place(problem: Any) -> tuple[int | str, ...]:
 
 
 def _without(value: Any, wrong: set[tuple[int | str, ...]]) -> Any:
-    """The value without what is at these places."""
+    """Return the value without what is at these places."""
     here = {place[0] for place in wrong if len(place) == 1}
     below: dict[int | str, set[tuple[int | str, ...]]] = {}
     for first, *rest in wrong:

@@ -110,7 +110,7 @@ class Resource:
         return None if value == used else value
 
     def owner_reference(self) -> dict[str, Any]:
-        """The owner reference of a child: Kubernetes deletes the child with this resource."""
+        """Return the owner reference of a child: Kubernetes deletes the child with this resource."""
         return {
             "apiVersion": API_VERSION,
             "kind": self.key.kind,

@@ -93,7 +93,7 @@ class StatusWithConditions(StatusPart):
     archive and gone from the cluster."""
 
     def condition(self, kind: str) -> Condition | None:
-        """The condition of this type, None if the status has none."""
+        """Return the condition of this type, None if the status has none."""
         return next((c for c in self.conditions if c.type == kind), None)
 
 
@@ -295,7 +295,7 @@ class ArchiveStatus(ArchiveSize, StatusPart):
         return None if moment is None else moment.timestamp()
 
     def anchor_at(self, uri: str) -> str | None:
-        """The newest known commit of the archive at a URI, None if none is known there."""
+        """Return the newest known commit of the archive at a URI, None if none is known there."""
         return self.anchor if self.uri == uri else None
 
 

@@ -9,8 +9,8 @@ from logkeep_operator.api import ArchiveStatus, Status, StatusOutcome
 
 
 def with_archive(status: Status, result: RunResult, uri: str) -> Status:
-    """The status with the archive as the run has left it. What the run has not reported stays as it was, but a run that
-    succeeded ends what it had to find out and has not: the deadlines, if it could not ask the brokers, and the
+    """Return the status with the archive as the run has left it. What the run has not reported stays as it was, but a
+    run that succeeded ends what it had to find out and has not: the deadlines, if it could not ask the brokers, and the
     retention, if it had none. After a run that failed both stand, since it has not changed them."""
     if result.archive_id:
         before = status.archive if status.archive is not None else ArchiveStatus()
@@ -32,7 +32,7 @@ def with_archive(status: Status, result: RunResult, uri: str) -> Status:
 
 
 def goes_back(before: ArchiveStatus | None, result: RunResult, uri: str) -> bool:
-    """Whether the result shows an archive that lacks the newest commit that is known of it. A run that begins is
+    """Return whether the result shows an archive that lacks the newest commit that is known of it. A run that begins is
     refused then; if one was not, its result changes nothing of what is known. A consent of the user does."""
     if before is None or before.commit is None or before.uri != uri or result.taken_over is not None:
         return False

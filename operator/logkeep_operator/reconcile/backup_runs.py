@@ -32,7 +32,7 @@ _FORGOTTEN = "Run {} has left the history of its KafkaBackup before its end was 
 
 
 def asked_hash(asked: Iterable[RequestedRun]) -> str | None:
-    """The hash of those that wait for a run to be started, None if there are none."""
+    """Return the hash of those that wait for a run to be started, None if there are none."""
     waiting = sorted(one.uid for one in asked if one.pending)
     if not waiting:
         return None
@@ -40,14 +40,14 @@ def asked_hash(asked: Iterable[RequestedRun]) -> str | None:
 
 
 def wants_look(asked: Iterable[RequestedRun], now: datetime) -> bool:
-    """Whether one of them waits for a run, or is to be deleted."""
+    """Return whether one of them waits for a run, or is to be deleted."""
     return any(one.open or _is_over(one, now) for one in asked)
 
 
 def answers(
     asked: Sequence[RequestedRun], uid: str, status: Status, now: datetime, known: Collection[str] = ()
 ) -> tuple[Answer, ...]:
-    """The answers to the KafkaBackupRuns of a backup with this status. `known` are the ids of runs whose
+    """Return the answers to the KafkaBackupRuns of a backup with this status. `known` are the ids of runs whose
     children are there."""
     started = status.run.id if status.run is not None else None
     told = asked_hash(asked)
@@ -67,7 +67,7 @@ def answers(
 
 
 def with_answers(observed: Observed, plan: Plan, now: datetime) -> Plan:
-    """The plan of a KafkaBackup with what is to be done about its KafkaBackupRuns."""
+    """Return the plan of a KafkaBackup with what is to be done about its KafkaBackupRuns."""
     if not observed.asked:
         return plan
     status = plan.status if plan.status is not None else observed.resource.status
@@ -78,8 +78,8 @@ def with_answers(observed: Observed, plan: Plan, now: datetime) -> Plan:
 
 
 def answers_without_backup(asked: Sequence[RequestedRun], key: Key, now: datetime) -> tuple[Answer, ...]:
-    """The answers to those whose KafkaBackup is not there: it may come. Those whose spec is invalid name none, and
-    have failed for good, since the spec of a KafkaBackupRun never changes."""
+    """Return the answers to those whose KafkaBackup is not there: it may come. Those whose spec is invalid name none,
+    and have failed for good, since the spec of a KafkaBackupRun never changes."""
     message = f"spec.backupRef: there is no KafkaBackup {key.name!r} in namespace {key.namespace}."
     found: list[Answer] = []
     for one in asked:
@@ -101,7 +101,7 @@ def _is_over(one: RequestedRun, now: datetime) -> bool:
 
 
 def _answer(one: RequestedRun, run_id: str | None, status: Status, known: Collection[str]) -> RequestedStatus:
-    """The status of a KafkaBackupRun whose run has this id, None for none yet."""
+    """Return the status of a KafkaBackupRun whose run has this id, None for none yet."""
     if run_id is None:
         return _said(one.status, RequestedPhase.PENDING, _waits(status))
     run = status.run
@@ -122,7 +122,7 @@ def _answer(one: RequestedRun, run_id: str | None, status: Status, known: Collec
 
 
 def _waits(status: Status) -> tuple[Condition, ...]:
-    """The conditions of one for which no run was started, in the words of the backup's own."""
+    """Return the conditions of one for which no run was started, in the words of the backup's own."""
     if status.run is not None and status.run.outcome is None and status.phase is not Phase.SUSPENDED:
         message = f"Run {status.run.id} is still running. A run for this one begins after its end."
         return conditions.reconciling("WaitingForPreviousRun", message)
@@ -173,7 +173,7 @@ def _said(before: RequestedStatus, phase: RequestedPhase, state: tuple[Condition
 
 
 def _stamped(one: RequestedRun, answer: RequestedStatus, now: datetime) -> RequestedStatus:
-    """The status with times: of its conditions, and an end if it has ended at an unknown time."""
+    """Return the status with times: of its conditions, and an end if it has ended at an unknown time."""
     merged = conditions.merge(one.status, answer.conditions, one.generation, now)
     final = answer.phase in (RequestedPhase.SUCCEEDED, RequestedPhase.FAILED)
     end = answer.end_time or (timestamp(now) if final else None)
@@ -181,7 +181,7 @@ def _stamped(one: RequestedRun, answer: RequestedStatus, now: datetime) -> Reque
 
 
 def _says_more(before: RequestedStatus, after: RequestedStatus) -> bool:
-    """Whether the difference is worth a write: records alone change every second while a run lasts."""
+    """Return whether the difference is worth a write: records alone change every second while a run lasts."""
     if after.phase is RequestedPhase.RUNNING and before.percent == after.percent:
         after = replace(after, records=before.records, bytes=before.bytes)
     return after != before

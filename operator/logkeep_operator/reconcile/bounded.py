@@ -18,7 +18,7 @@ _TOLD = ("cluster_state", "coverage", "dry_run", "held_topics", "history", "loss
 
 
 def bounded(status: Status) -> Status:
-    """The status, whose texts are cut shorter and shorter until it is within the bound."""
+    """Return the status, whose texts are cut shorter and shorter until it is within the bound."""
     for most in _SHORTER:
         if len(json.dumps(status.to_dict(), ensure_ascii=False).encode()) < MAX_STATUS_BYTES:
             break

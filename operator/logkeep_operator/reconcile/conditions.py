@@ -49,7 +49,7 @@ def scheduled_run(reason: str, message: str) -> tuple[Condition, ...]:
 
 
 def without_scheduled_run(before: Status, wanted: Iterable[Condition]) -> tuple[Condition, ...]:
-    """The wanted conditions, and the end of `ScheduledRun` if they say the state and it is not among them."""
+    """Return the wanted conditions, and the end of `ScheduledRun` if they say the state and it is not among them."""
     told = {condition.type: condition for condition in wanted}
     ready = told.get("Ready")
     if ready is not None and SCHEDULED_RUN not in told and before.condition(SCHEDULED_RUN) is not None:
@@ -73,7 +73,7 @@ def stalled(reason: str, message: str) -> tuple[Condition, ...]:
 
 
 def data_loss(lost: bool, message: str) -> Condition:
-    """Whether records are missing."""
+    """Return whether records are missing."""
     return Condition(
         type="DataLoss",
         status="True" if lost else "False",
@@ -90,8 +90,8 @@ def data_loss_unknown(message: str) -> Condition:
 def merge(
     before: StatusWithConditions, wanted: Iterable[Condition], generation: int, now: datetime
 ) -> tuple[Condition, ...]:
-    """The wanted conditions with times: a time changes only when the condition's status does. Others stay as they
-    are."""
+    """Return the wanted conditions with times: a time changes only when the condition's status does. Others stay as
+    they are."""
     new = {condition.type: condition for condition in wanted}
     result = []
     for condition in new.values():

@@ -13,8 +13,8 @@ _NAMES_IN_MESSAGE = 5
 
 
 def coverage_of(result: RunResult, include: tuple[str, ...]) -> TopicCoverage | None:
-    """The coverage, as far as the run has found it out; None if nothing is known. A run that no topic matches protects
-    none. `include` has the run's patterns, if they are known."""
+    """Return the coverage, as far as the run has found it out; None if nothing is known. A run that no topic matches
+    protects none. `include` has the run's patterns, if they are known."""
     if result.coverage is None and result.error_code == "NoTopicMatches" and include:
         return TopicCoverage(unmatched=len(include), patterns_unmatched=include)
     return result.coverage

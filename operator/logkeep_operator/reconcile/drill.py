@@ -24,12 +24,12 @@ DRILL_FAILED = "DrillFailed"
 
 
 def is_drill(resource: Resource) -> bool:
-    """Whether the resource is a KafkaRestore that drills."""
+    """Return whether the resource is a KafkaRestore that drills."""
     return resource.key.is_restore and isinstance(resource.spec.get("drill"), dict)
 
 
 def drill_status(resource: Resource, run_id: str, outcome: JobOutcome, end: datetime) -> DrillStatus:
-    """The end of a drill. A drill that has not come to its measures leaves those of the last one."""
+    """Return the end of a drill. A drill that has not come to its measures leaves those of the last one."""
     before = resource.status.drill or DrillStatus()
     good = outcome.outcome is StatusOutcome.SUCCEEDED
     ended = replace(
@@ -68,7 +68,7 @@ def drill_status(resource: Resource, run_id: str, outcome: JobOutcome, end: date
 
 
 def with_told_backup(observed: Observed, plan: Plan, now: datetime) -> Plan:
-    """The plan, and what is to be written to the KafkaBackup whose archive the drill has read."""
+    """Return the plan, and what is to be written to the KafkaBackup whose archive the drill has read."""
     resource, backup = observed.resource, observed.backup
     status = plan.status if plan.status is not None else resource.status
     if status.drill is None or backup is None or backup.deleting or _of_another_archive(status, backup.status):

@@ -13,13 +13,13 @@ DELETE_ON_TERMINATION = "spark.kubernetes.executor.deleteOnTermination"
 
 
 def useless_pods(observed: Observed) -> list[DeletePod]:
-    """The pods to be deleted."""
+    """Return the pods to be deleted."""
     return [*_held_drivers(observed), *_useless_executors(observed)]
 
 
 def _held_drivers(observed: Observed) -> list[DeletePod]:
-    """The pods whose driver has failed while containers next to it run on, as a mesh's do. The Job begins no other
-    attempt before. Where it would begin none, the run ends, and the pod goes with its Job."""
+    """Return the pods whose driver has failed while containers next to it run on, as a mesh's do. The Job begins no
+    other attempt before. Where it would begin none, the run ends, and the pod goes with its Job."""
 
     def is_over(pod: PodState) -> bool:
         return pod.exit_code == 0 or pod.exit_code in NEVER_RETRIED
@@ -29,9 +29,9 @@ def _held_drivers(observed: Observed) -> list[DeletePod]:
 
 
 def _useless_executors(observed: Observed) -> list[DeletePod]:
-    """The executors to be deleted: those that have ended, those whose driver has ended, and those that have not begun
-    although their driver does the work itself. They would wait for a node, ask for quota or run on for nothing, until
-    the driver's pod goes with its Job.
+    """Return the executors to be deleted: those that have ended, those whose driver has ended, and those that have not
+    begun although their driver does the work itself. They would wait for a node, ask for quota or run on for nothing,
+    until the driver's pod goes with its Job.
 
     One that is kept for its log may still run when its driver has ended: without a driver it ends on its own."""
     keep = _keeps_logs(observed)
@@ -49,7 +49,7 @@ def _useless_executors(observed: Observed) -> list[DeletePod]:
 
 
 def _is_given_up(observed: Observed, pod: PodState) -> bool:
-    """Whether the driver has said since then that it needs none. Earlier words may be of an earlier attempt."""
+    """Return whether the driver has said since then that it needs none. Earlier words may be of an earlier attempt."""
     told = observed.documents.get(pod.run_id)
     if told is None or told.progress is None or told.progress.executors != 0:
         return False

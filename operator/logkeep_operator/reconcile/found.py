@@ -34,7 +34,7 @@ class FoundRun:
         return not self.job.finished
 
     def status(self, now: datetime) -> RunStatus:
-        """The run as the status would have named it. A run without a key belongs to no spec."""
+        """Return the run as the status would have named it. A run without a key belongs to no spec."""
         return RunStatus(
             id=self.id,
             key=self.origin.key or self.id,
@@ -45,8 +45,8 @@ class FoundRun:
 
 
 def unknown_runs(observed: Observed) -> list[FoundRun]:
-    """The runs that the status does not know, the newest first. A run that has left the history long ago is not among
-    them, even if its Job is still there: the run before it has left the history, too."""
+    """Return the runs that the status does not know, the newest first. A run that has left the history long ago is not
+    among them, even if its Job is still there: the run before it has left the history, too."""
     status = observed.resource.status
     known = {entry.run_id for entry in status.history} | ({status.run.id} if status.run is not None else set())
     followed = known | ({""} if len(status.history) < MAX_HISTORY else set())
@@ -60,8 +60,8 @@ def unknown_runs(observed: Observed) -> list[FoundRun]:
 
 
 def to_be_adopted(observed: Observed, found: FoundRun) -> bool:
-    """Whether the run becomes the run of the status: no other one is running, and this one is not an older than the
-    last."""
+    """Return whether the run becomes the run of the status: no other one is running, and this one is not an older than
+    the last."""
     last = observed.resource.status.run
     if last is None:
         return True
@@ -69,7 +69,7 @@ def to_be_adopted(observed: Observed, found: FoundRun) -> bool:
 
 
 def with_entry(status: Status, entry: HistoryEntry) -> tuple[HistoryEntry, ...]:
-    """The history with the entry at the place that its start gives, the newest first. The entry is always in the
+    """Return the history with the entry at the place that its start gives, the newest first. The entry is always in the
     answer."""
     later = [old for old in status.history if (old.start_time or "") > (entry.start_time or "")][: MAX_HISTORY - 1]
     return (*later, entry, *(old for old in status.history if old not in later))[:MAX_HISTORY]

@@ -25,7 +25,7 @@ _WITHOUT_ACCESS = ("DriverNotCreated", "NoExecutors", "NoProgress")
 
 
 def _is_left_out(pod: PodState) -> bool:
-    """Whether the Job does not count the failure of the pod."""
+    """Return whether the Job does not count the failure of the pod."""
     return pod.disrupted or pod.exit_code == ExitCode.INTERRUPTED
 
 
@@ -147,7 +147,7 @@ class GoingOn(Starting):
             self.actions.append(EnsureAccess(self.resource.key.namespace))
 
     def _is_last(self, result: RunResult | None, drivers: list[PodState]) -> bool:
-        """Whether the Job will start no other attempt after the one that failed."""
+        """Return whether the Job will start no other attempt after the one that failed."""
         if result is not None and result.exit_code in NEVER_RETRIED:
             return True
         failed = [pod for pod in drivers if pod.phase == "Failed" and not _is_left_out(pod)]
@@ -167,8 +167,8 @@ class GoingOn(Starting):
         self.status = replace(self.status, run=replace(run, attempt=attempt, heard_time=heard), progress=shown)
 
     def _heard(self, run: RunStatus) -> str | None:
-        """The time at which the driver last wrote, readable or not, or was first seen to run. It is a time of the API
-        server, since the clock of the driver's node may be wrong."""
+        """Return the time at which the driver last wrote, readable or not, or was first seen to run. It is a time of
+        the API server, since the clock of the driver's node may be wrong."""
         running = [pod for pod in self.observed.pods_of(run.id, ROLE_DRIVER) if pod.phase == "Running"]
         if not running:
             return None

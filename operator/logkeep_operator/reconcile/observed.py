@@ -68,7 +68,7 @@ class RunOrigin:
         return cls(*(said.get(name) for name in (*names, ANNOTATION_RUN_ASKED, ANNOTATION_REQUESTED_BY)))
 
     def annotations(self) -> dict[str, str]:
-        """The annotations that hold the origin."""
+        """Return the annotations that hold the origin."""
         said = {
             ANNOTATION_RUN_KEY: self.key,
             ANNOTATION_RUN_TRIGGER: self.trigger,
@@ -183,7 +183,7 @@ class Observed:
     archive_owner: Key | None = None
 
     def pods_of(self, run_id: str, role: str) -> list[PodState]:
-        """The pods of one role of a run, oldest first."""
+        """Return the pods of one role of a run, oldest first."""
         chosen = [pod for pod in self.pods if pod.run_id == run_id and pod.role == role]
         return sorted(chosen, key=lambda pod: (pod.created.timestamp() if pod.created else 0.0, pod.name))
 
@@ -251,7 +251,7 @@ def _states(status: Mapping[str, Any], which: str) -> Iterator[tuple[str, Mappin
 
 
 def _phase(phase: str, own: Mapping[str, Any]) -> str:
-    """The phase that the pod would have without other containers."""
+    """Return the phase that the pod would have without other containers."""
     if "terminated" in own:
         return "Succeeded" if own["terminated"].get("exitCode") == 0 else "Failed"
     if "running" in own and phase == "Pending":
@@ -260,7 +260,7 @@ def _phase(phase: str, own: Mapping[str, Any]) -> str:
 
 
 def _waiting(status: Mapping[str, Any], own: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The state of the container that does not start, or of the init container that it waits for."""
+    """Return the state of the container that does not start, or of the init container that it waits for."""
     if own.keys() & {"running", "terminated"}:
         return None
     before = (state["waiting"] for _, state in _states(status, "initContainerStatuses") if "waiting" in state)
@@ -268,7 +268,7 @@ def _waiting(status: Mapping[str, Any], own: Mapping[str, Any]) -> Mapping[str, 
 
 
 def _init_failure(status: Mapping[str, Any]) -> str:
-    """The init container that has failed, and how; empty if none has."""
+    """Return the init container that has failed, and how; empty if none has."""
     for name, state in _states(status, "initContainerStatuses"):
         ended = state.get("terminated")
         if ended and ended.get("exitCode"):
@@ -277,12 +277,12 @@ def _init_failure(status: Mapping[str, Any]) -> str:
 
 
 def own_jobs(bodies: Iterable[Mapping[str, Any]], resource: Resource) -> list[Mapping[str, Any]]:
-    """The Jobs of the resource's runs: it is their controller, and they have the names that such Jobs have."""
+    """Return the Jobs of the resource's runs: it is their controller, and they have the names that such Jobs have."""
     return [body for body in _own(bodies, resource) if _name(body) == job_name(resource.key.name, _run_id(body))]
 
 
 def own_config_maps(bodies: Iterable[Mapping[str, Any]], resource: Resource) -> list[Mapping[str, Any]]:
-    """The ConfigMaps of the resource's runs. None with another name is believed, nor is it deleted."""
+    """Return the ConfigMaps of the resource's runs. None with another name is believed, nor is it deleted."""
     names = (request_name, progress_name, topics_name)
     return [
         body
@@ -307,7 +307,7 @@ def _run_id(body: Mapping[str, Any]) -> str:
 
 
 def own_pods(bodies: Sequence[Mapping[str, Any]], resource_name: str) -> list[PodState]:
-    """The pods that a Job of the resource has made, and the executors that such a driver has made.
+    """Return the pods that a Job of the resource has made, and the executors that such a driver has made.
 
     Labels can be copied, owners cannot by mistake. A Job is known by its name, not by its uid: the driver of a Job that
     was deleted, or of an earlier resource of this name, may still live, and must be waited for. A Job that was deleted
@@ -359,19 +359,19 @@ def documents(config_maps: Sequence[Mapping[str, Any]]) -> dict[str, Documents]:
 
 
 def _last_change(metadata: Mapping[str, Any]) -> datetime | None:
-    """The time at which the API server took the last write, no matter whose."""
+    """Return the time at which the API server took the last write, no matter whose."""
     times = [parse_timestamp(entry.get("time")) for entry in metadata.get("managedFields") or ()]
     return max((moment for moment in times if moment is not None), default=None)
 
 
 def termination_result(pod: PodState) -> RunResult | None:
-    """The result in the pod's termination message, if there is one of this run. The message may hold anything,
+    """Return the result in the pod's termination message, if there is one of this run. The message may hold anything,
     kubelet's words too."""
     return _read(RunResult, pod.termination_message, pod.run_id)[0]
 
 
 def _read(kind: type[D], text: str | None, run_id: str) -> tuple[D | None, str]:
-    """The document if it is of the run, and why it cannot be read."""
+    """Return the document if it is of the run, and why it cannot be read."""
     if not text:
         return None, ""
     try:

@@ -48,8 +48,8 @@ class JobOutcome:
 
 
 def last_result(documents: Documents, drivers: Sequence[PodState]) -> RunResult | None:
-    """The newest result of any attempt. The ConfigMap's result is preferred to the same one in a pod, which is cut
-    short. A success is always the last result, whatever the clocks of the attempts' nodes say."""
+    """Return the newest result of any attempt. The ConfigMap's result is preferred to the same one in a pod, which is
+    cut short. A success is always the last result, whatever the clocks of the attempts' nodes say."""
     told = [documents.result, *(termination_result(pod) for pod in drivers)]
     results = [result for result in told if result is not None]
     successes = [result for result in results if result.outcome in _DONE]
@@ -57,7 +57,7 @@ def last_result(documents: Documents, drivers: Sequence[PodState]) -> RunResult 
 
 
 def decide(job: JobState | None, documents: Documents, drivers: Sequence[PodState], now: datetime) -> JobOutcome | None:
-    """The run's end, or None while it is running (or while the Job must be made again).
+    """Return the run's end, or None while it is running (or while the Job must be made again).
 
     The result of a failed attempt is not the end while the Job may start another one; success is an end at once.
     """
@@ -83,13 +83,13 @@ def decide(job: JobState | None, documents: Documents, drivers: Sequence[PodStat
 
 
 def _is_speaking(job: JobState, drivers: Sequence[PodState], now: datetime) -> bool:
-    """Whether the driver of a Job that has failed (by its deadline) may still write its result."""
+    """Return whether the driver of a Job that has failed (by its deadline) may still write its result."""
     lives = any(pod.alive for pod in drivers)
     return lives and job.ended is not None and now - job.ended < LAST_WORDS
 
 
 def attempt_failure(result: RunResult | None, drivers: Sequence[PodState]) -> str:
-    """The message of the last attempt that failed, empty if none did. An interruption is not a failure."""
+    """Return the message of the last attempt that failed, empty if none did. An interruption is not a failure."""
     if result is not None and result.exit_code == ExitCode.INTERRUPTED:
         return ""
     if result is not None and result.outcome == StatusOutcome.FAILED:

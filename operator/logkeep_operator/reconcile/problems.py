@@ -55,8 +55,8 @@ def find_trouble(observed: Observed, job: JobState, now: datetime) -> RunProblem
 
 
 def silent_driver(heard: datetime | None, drivers: Sequence[PodState], now: datetime) -> RunProblem | None:
-    """The trouble of a driver that runs by its pod's state and has not been heard of for long: its node may be gone.
-    Both times are the API server's."""
+    """Return the trouble of a driver that runs by its pod's state and has not been heard of for long: its node may be
+    gone. Both times are the API server's."""
     running = [pod for pod in drivers if pod.phase == "Running"]
     if heard is None or not running or now - heard < NO_PROGRESS_AFTER:
         return None
@@ -122,8 +122,8 @@ def _not_mounted(observed: Observed, pods: Sequence[PodState]) -> RunProblem | N
 
 
 def _driver_time(progress: Progress, documents: Documents, now: datetime) -> timedelta:
-    """How long the driver has run. Its own clock says how long it ran up to its document, the API server's clock how
-    long ago that was: times of two clocks are never compared."""
+    """Return how long the driver has run. Its own clock says how long it ran up to its document, the API server's clock
+    how long ago that was: times of two clocks are never compared."""
     until_written = timedelta(seconds=max(progress.update_time - progress.start_time, 0.0))
     return until_written + (now - documents.written if documents.written is not None else timedelta())
 
@@ -148,7 +148,7 @@ def _no_executors(
 
 
 def unreadable(documents: Documents) -> RunProblem | None:
-    """The trouble of a driver whose documents cannot be read. It matters less than what stops the run or ends an
+    """Return the trouble of a driver whose documents cannot be read. It matters less than what stops the run or ends an
     attempt."""
     if not documents.unreadable:
         return None

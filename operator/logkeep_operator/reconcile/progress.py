@@ -32,7 +32,7 @@ _AT_REST: dict[str, Any] = {"bytes_per_second": None, "seconds_left": None, "mov
 
 
 def progress_status(progress: Progress) -> ProgressStatus:
-    """The status of a run that is still running."""
+    """Return the status of a run that is still running."""
 
     def left(partition: PartitionProgress) -> int:
         return partition.end - partition.at
@@ -61,8 +61,8 @@ def progress_status(progress: Progress) -> ProgressStatus:
 
 
 def final_progress(progress: Progress | None, result: RunResult | None, succeeded: bool) -> ProgressStatus | None:
-    """The progress of a run that has ended: everything is done if it succeeded, else it stays where the run had come
-    to."""
+    """Return the progress of a run that has ended: everything is done if it succeeded, else it stays where the run had
+    come to."""
     shown = replace(progress_status(progress), **_AT_REST) if progress is not None else None
     if not succeeded:
         return shown
@@ -83,7 +83,7 @@ def final_progress(progress: Progress | None, result: RunResult | None, succeede
 
 
 def warnings_of(result: RunResult | None) -> tuple[str, ...]:
-    """The warnings of a run, none if its report was lost. Those that a status has no room for are counted."""
+    """Return the warnings of a run, none if its report was lost. Those that a status has no room for are counted."""
     warnings = () if result is None else result.warnings
     told, left = list[str](), _WARNINGS_MAX
     for warning in map(cut, warnings[:MAX_LISTED]):
@@ -98,12 +98,12 @@ def warnings_of(result: RunResult | None) -> tuple[str, ...]:
 
 
 def held_topics_status(result: RunResult) -> HeldTopicsStatus | None:
-    """The topics that the run holds, None if it holds none."""
+    """Return the topics that the run holds, None if it holds none."""
     return None if result.held_topics is None else HeldTopicsStatus(**dict(result.held_topics))
 
 
 def dry_run_status(result: RunResult) -> DryRunStatus | None:
-    """The findings of a dry run, with the first items of each list; None if the run was none."""
+    """Return the findings of a dry run, with the first items of each list; None if the run was none."""
     if result.dry_run is None:
         return None
     found = result.dry_run.bounded()

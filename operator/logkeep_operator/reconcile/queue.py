@@ -46,7 +46,7 @@ class RunQueue:
     namespaces: frozenset[str] = frozenset()
 
     def most(self, namespace: str) -> int:
-        """The most runs of a namespace, or NO_LIMIT."""
+        """Return the most runs of a namespace, or NO_LIMIT."""
         most = self.concurrency.of(namespace)
         if most is not None:
             return most
@@ -84,7 +84,7 @@ UNCOUNTED = QueuePlace(0, 0, 0)
 
 
 def place_of(turns: RunQueue, key: Key, since: datetime) -> QueuePlace | None:
-    """The place at which the run of a resource waits, None if it is its turn."""
+    """Return the place at which the run of a resource waits, None if it is its turn."""
     if key in turns.running:
         return None
     if not turns.counted:
@@ -101,7 +101,7 @@ def place_of(turns: RunQueue, key: Key, since: datetime) -> QueuePlace | None:
 
 
 def due(turns: RunQueue) -> list[Key]:
-    """The resources whose turn it is, in their order."""
+    """Return the resources whose turn it is, in their order."""
     if not turns.counted:
         return []
     waiting = sorted(waiter for waiter in turns.waiting if waiter.key not in turns.running)
@@ -109,8 +109,8 @@ def due(turns: RunQueue) -> list[Key]:
 
 
 def holds_place(observed: Observed, now: datetime) -> bool:
-    """Whether a driver of the resource runs or is on its way. A driver that does not come to run gives way after a
-    time, and so does one on a node that has gone silent."""
+    """Return whether a driver of the resource runs or is on its way. A driver that does not come to run gives way after
+    a time, and so does one on a node that has gone silent."""
     for job in observed.jobs.values():
         if job.finished or job.suspended or job.deleting:
             continue

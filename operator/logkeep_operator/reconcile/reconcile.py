@@ -79,7 +79,7 @@ def _decide(observed: Observed, now: datetime, engine: EngineSettings, turns: Ru
 
 
 def is_at_rest(resource: Resource, now: datetime) -> bool:
-    """Whether the resource needs nothing, so that its children need not even be read."""
+    """Return whether the resource needs nothing, so that its children need not even be read."""
     return not risk_has_turned(resource, now) and _rests(resource, now)
 
 
@@ -134,7 +134,7 @@ def outdated(resource: Resource, message: str, now: datetime) -> Plan:
 
 
 def _has_done_all(resource: Resource) -> bool:
-    """Whether a restore has succeeded, and holds no topics that are to be released."""
+    """Return whether a restore has succeeded, and holds no topics that are to be released."""
     run = resource.status.run
     succeeded = resource.key.is_restore and run is not None and run.outcome is StatusOutcome.SUCCEEDED
     return succeeded and not awaits_release(resource.status)
@@ -234,8 +234,8 @@ class _Reconciliation(GoingOn):
         return self.done(Phase.PENDING, conditions.reconciling("RunRetried", message), 0.0)
 
     def _end_conditions(self, run: RunStatus) -> tuple[Condition, ...]:
-        """The conditions as they were written when the run ended. Since then the spec may have been invalid for a
-        time."""
+        """Return the conditions as they were written when the run ended. Since then the spec may have been invalid for
+        a time."""
         message = run.message or ""
         if run.outcome is StatusOutcome.SUCCEEDED:
             return self._succeeded(message)
@@ -350,7 +350,7 @@ class _Reconciliation(GoingOn):
         self.event("Warning", "TopicsStayHeld", message, last.id)
 
     def _may_lack_fields(self) -> bool:
-        """Whether a restore was made while its CRD lacked fields, and it was not looked at since. Without its
+        """Return whether a restore was made while its CRD lacked fields, and it was not looked at since. Without its
         `dryRun` it would write."""
         ready = self.before.condition("Ready")
         if not self.resource.key.is_restore or self.before.run is not None or self.resource.run_again is not None:

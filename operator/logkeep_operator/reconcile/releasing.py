@@ -42,7 +42,7 @@ _LAST = datetime(9000, 1, 1, tzinfo=UTC)  # a user who may write a status may wr
 
 
 def with_release_time(status: Status, spec: KafkaBackupSpec | KafkaRestoreSpec, now: datetime) -> Status:
-    """The status with the time at which the topics are released that it shows, as the spec says it now."""
+    """Return the status with the time at which the topics are released that it shows, as the spec says it now."""
     if not isinstance(spec, KafkaRestoreSpec):
         return status
     seconds, success = spec.topics.hold_seconds, parse_timestamp(status.last_success_time)
@@ -61,17 +61,17 @@ def _has_lost_report(run: RunStatus | None) -> bool:
 
 
 def is_held(status: Status) -> bool:
-    """Whether the status shows topics that it does not know to be released."""
+    """Return whether the status shows topics that it does not know to be released."""
     return status.held_topics is not None and status.held_topics.released_time is None
 
 
 def awaits_release(status: Status) -> bool:
-    """Whether the operator is to release topics, now or later."""
+    """Return whether the operator is to release topics, now or later."""
     return is_held(status) and status.held_topics is not None and status.held_topics.release_time is not None
 
 
 def is_release_due(status: Status, now: datetime) -> bool:
-    """Whether the topics are to be released now. A failed release waits for its next turn."""
+    """Return whether the topics are to be released now. A failed release waits for its next turn."""
     at = _due(status)
     return at is not None and at <= now
 
@@ -103,7 +103,8 @@ def _wait_after(failures: int | None) -> timedelta:
 
 
 def restored(resource: Resource, status: Status, message: str) -> tuple[Condition, ...]:
-    """The conditions of a restore that has succeeded with this message, and whose topics may wait for their release."""
+    """Return the conditions of a restore that has succeeded with this message, and whose topics may wait for their
+    release."""
     told = told_release(status.held_topics, message)
     held = status.held_topics
     if held is not None and held.released_time is None and held.failures:
@@ -114,7 +115,8 @@ def restored(resource: Resource, status: Status, message: str) -> tuple[Conditio
 
 
 def told_release(held: HeldTopicsStatus | None, message: str) -> str:
-    """The message of a restore, after what is known of the release of its topics: the end of a message may be cut."""
+    """Return the message of a restore, after what is known of the release of its topics: the end of a message may be
+    cut."""
     told = "" if held is None else _told(held)
     return "; ".join(filter(None, (told, message)))
 
@@ -146,7 +148,7 @@ def _number(held: HeldTopicsStatus) -> str:
 
 
 def is_live_release(found: JobState | None) -> bool:
-    """Whether the Job releases topics and has not ended."""
+    """Return whether the Job releases topics and has not ended."""
     return found is not None and is_release(found.origin.key) and not found.finished
 
 

@@ -19,7 +19,7 @@ _MAX_NAMED = 5
 
 
 def requested_by(observed: Observed, wanted: WantedRun) -> str:
-    """The words for it: the reasons that are new, or the resource's spec if none of them is."""
+    """Return the words for it: the reasons that are new, or the resource's spec if none of them is."""
     resource, before = observed.resource, observed.resource.status
     found = [
         *_annotation(resource, before, wanted),

@@ -21,8 +21,8 @@ NOT_STARTED = 0
 
 
 def is_asked(resource: Resource) -> bool:
-    """Whether the last run has failed and the annotation has a value that was not answered yet. A value that came while
-    the run continued counts; one that was there when it was started does not."""
+    """Return whether the last run has failed and the annotation has a value that was not answered yet. A value that
+    came while the run continued counts; one that was there when it was started does not."""
     run = resource.status.run
     if not resource.key.is_restore or run is None or run.outcome is not StatusOutcome.FAILED:
         return False
@@ -30,8 +30,8 @@ def is_asked(resource: Resource) -> bool:
 
 
 def hint(resource: Resource) -> str:
-    """A sentence that says how a failed run is started again. It is empty for a KafkaBackup, whose next run continues
-    anyway."""
+    """Return a sentence that says how a failed run is started again. It is empty for a KafkaBackup, whose next run
+    continues anyway."""
     if not resource.key.is_restore:
         return ""
     _, namespace, name = resource.key
@@ -40,14 +40,15 @@ def hint(resource: Resource) -> str:
 
 
 def hint_again(resource: Resource) -> str:
-    """A sentence that says how a restore that was done before is done once more."""
+    """Return a sentence that says how a restore that was done before is done once more."""
     _, namespace, name = resource.key
     asks = f"kubectl -n {namespace} annotate krst {name} {ANNOTATION_RUN_AGAIN}=<a new value> --overwrite"
     return f". To restore once more: {asks}"
 
 
 def hint_compare(resource: Resource) -> str:
-    """The message for a restore that was made while its CRD lacked fields: how it is looked at, and how it begins."""
+    """Return the message for a restore that was made while its CRD lacked fields: how it is looked at, and how it
+    begins."""
     _, namespace, name = resource.key
     return (
         "This KafkaRestore was created while its CRD lacked fields, and the API server may have dropped some of its "
@@ -58,14 +59,14 @@ def hint_compare(resource: Resource) -> str:
 
 
 def hint_begin(resource: Resource) -> str:
-    """A sentence that says how the run begins that a dry run has described."""
+    """Return a sentence that says how the run begins that a dry run has described."""
     _, namespace, name = resource.key
     patch = f'kubectl -n {namespace} patch {_short(resource)} {name} --type merge -p \'{{"spec":{{"dryRun":false}}}}\''
     return f". To do it: {patch}"
 
 
 def hint_look_again(resource: Resource) -> str:
-    """A sentence that says how a dry run is repeated, when what it has found is repaired."""
+    """Return a sentence that says how a dry run is repeated, when what it has found is repaired."""
     _, namespace, name = resource.key
     annotation = ANNOTATION_RETRY if resource.key.is_restore else ANNOTATION_RUN
     asks = f"kubectl -n {namespace} annotate {_short(resource)} {name} {annotation}=<a new value> --overwrite"
@@ -77,7 +78,7 @@ def _short(resource: Resource) -> str:
 
 
 def leftovers(observed: Observed, run_id: str) -> list[Action]:
-    """The parts of the last Job that are to be deleted."""
+    """Return the parts of the last Job that are to be deleted."""
     found = observed.jobs.get(run_id)
     deleted: list[Action] = [DeleteJob(found.name, found.uid)] if found is not None and not found.deleting else []
     documents = observed.documents.get(run_id)
@@ -87,12 +88,12 @@ def leftovers(observed: Observed, run_id: str) -> list[Action]:
 
 
 def is_clear(observed: Observed, run_id: str) -> bool:
-    """Whether nothing of the last Job is left. Its pods go with it."""
+    """Return whether nothing of the last Job is left. Its pods go with it."""
     left = run_id in observed.jobs or run_id in observed.documents
     return not left and all(pod.run_id != run_id for pod in observed.pods)
 
 
 def renewed(run: RunStatus, now: datetime) -> RunStatus:
-    """The run as one that continues and has no Job yet."""
+    """Return the run as one that continues and has no Job yet."""
     begun = replace(run, attempt=NOT_STARTED, start_time=timestamp(now), heard_time=None)
     return replace(begun, end_time=None, outcome=None, exit_code=None, message=None)

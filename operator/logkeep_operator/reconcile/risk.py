@@ -44,7 +44,8 @@ class _Forecast:
 
 
 def risk_condition(resource: Resource, status: Status, now: datetime) -> Condition | None:
-    """The condition at the moment, with this status of the resource; None before a run has reported on the archive."""
+    """Return the condition at the moment, with this status of the resource; None before a run has reported on the
+    archive."""
     retention = status.retention
     if retention is None:
         if status.recovery is None:
@@ -77,7 +78,7 @@ def risk_changes_after(resource: Resource, status: Status, now: datetime) -> flo
 
 
 def risk_has_turned(resource: Resource, now: datetime) -> bool:
-    """Whether the condition is another one than the status has."""
+    """Return whether the condition is another one than the status has."""
     found, before = risk_condition(resource, resource.status, now), resource.status.condition(CONDITION)
     return found is not None and (before is None or (before.status, before.reason) != (found.status, found.reason))
 
@@ -101,7 +102,7 @@ def _reason(forecast: _Forecast, now: datetime) -> str:
 
 
 def _expected_start(resource: Resource, status: Status) -> datetime | None:
-    """The start of the next run, which may have passed; None if unknown."""
+    """Return the start of the next run, which may have passed; None if unknown."""
     scheduled = parse_timestamp(status.next_schedule_time)
     if scheduled is not None:
         return scheduled + resource.max_jitter
@@ -115,7 +116,7 @@ def _expected_start(resource: Resource, status: Status) -> datetime | None:
 
 
 def _duration(status: Status) -> timedelta:
-    """The longest time that a successful run of the history took."""
+    """Return the longest time that a successful run of the history took."""
     took = [entry.duration_seconds or 0 for entry in status.history if entry.outcome == StatusOutcome.SUCCEEDED]
     return timedelta(seconds=max(took, default=0))
 

@@ -55,8 +55,8 @@ def wanted_run(
     due: datetime | None = None,
     waiting: str | None = None,
 ) -> WantedRun:
-    """The run that the resource asks for now. `due` is the time of its schedule that has come, if one has, `waiting`
-    the hash of the KafkaBackupRuns for which no run was started yet, if there are some."""
+    """Return the run that the resource asks for now. `due` is the time of its schedule that has come, if one has,
+    `waiting` the hash of the KafkaBackupRuns for which no run was started yet, if there are some."""
     if isinstance(spec, KafkaRestoreSpec):
         return _wanted_dry_run(resource, spec) if spec.dry_run else _wanted_restore(resource, due)
     # Fields that have their default are left out: a field that a later version adds must not start runs.
@@ -74,7 +74,7 @@ def wanted_run(
 
 
 def _id_after(resource: Resource, key: str) -> str:
-    """The id of the run with this key: that of the last run if it had the same key, or else another one."""
+    """Return the id of the run with this key: that of the last run if it had the same key, or else another one."""
     last = resource.status.run
     if last is not None and last.key == key and last.outcome is not StatusOutcome.REPLACED:
         return last.id
@@ -82,7 +82,7 @@ def _id_after(resource: Resource, key: str) -> str:
 
 
 def _wanted_dry_run(resource: Resource, spec: KafkaRestoreSpec) -> WantedRun:
-    """The dry run of a restore. It may be left for another at any time, since it has written nothing."""
+    """Return the dry run of a restore. It may be left for another at any time, since it has written nothing."""
     status = resource.status
     again = resource.run_again if resource.run_again is not None else status.last_handled_run_again
     retry = resource.retry if resource.retry is not None else status.last_handled_retry
@@ -93,13 +93,13 @@ def _wanted_dry_run(resource: Resource, spec: KafkaRestoreSpec) -> WantedRun:
 
 
 def is_dry_run(key: str | None) -> bool:
-    """Whether a run of this key only finds out what it would do."""
+    """Return whether a run of this key only finds out what it would do."""
     return key is not None and key.endswith(f".{_DRY_RUN}")
 
 
 def _wanted_restore(resource: Resource, due: datetime | None) -> WantedRun:
-    """The run of a restore. One that is still running is not left for another: only it knows what it has written. A
-    drill has another run for each time of its schedule."""
+    """Return the run of a restore. One that is still running is not left for another: only it knows what it has
+    written. A drill has another run for each time of its schedule."""
     last, asked = resource.status.run, resource.run_again
     goes_on = last is not None and last.outcome is None and not is_dry_run(last.key)
     again = resource.status.last_handled_run_again if goes_on or asked is None else asked
@@ -110,18 +110,18 @@ def _wanted_restore(resource: Resource, due: datetime | None) -> WantedRun:
 
 
 def release_key(run_id: str, release_time: str, failures: int) -> str:
-    """The key of a Job that releases the topics which a run holds: another one for each time, and after each failure.
-    The run has the id, the Job and the documents that it had when it restored them."""
+    """Return the key of a Job that releases the topics which a run holds: another one for each time, and after each
+    failure. The run has the id, the Job and the documents that it had when it restored them."""
     return f"{run_id}.{_RELEASE}.{release_time}.{failures}"
 
 
 def is_release(key: str | None) -> bool:
-    """Whether a Job of this key releases topics."""
+    """Return whether a Job of this key releases topics."""
     return key is not None and f".{_RELEASE}." in key
 
 
 def inputs_of(key: str) -> str:
-    """The part of a run's key that comes from the spec."""
+    """Return the part of a run's key that comes from the spec."""
     return key.partition(".")[0]
 
 

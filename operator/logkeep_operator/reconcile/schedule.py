@@ -45,8 +45,8 @@ class ScheduledTimes:
 
 
 def scheduled_times(resource: Resource, spec: KafkaBackupSpec | KafkaRestoreSpec, now: datetime) -> ScheduledTimes:
-    """The times of a resource at the moment. While a run lasts or the resource is suspended, none is due and none is
-    missed."""
+    """Return the times of a resource at the moment. While a run lasts or the resource is suspended, none is due and
+    none is missed."""
     schedule, status = schedule_of(spec), resource.status
     if schedule is None:
         return ScheduledTimes()
@@ -85,14 +85,15 @@ def wake_after(resource: Resource, now: datetime, status: Status | None = None) 
 
 
 def schedule_of(spec: KafkaBackupSpec | KafkaRestoreSpec) -> ScheduleSpec | None:
-    """The schedule of a backup, or that of a drill."""
+    """Return the schedule of a backup, or that of a drill."""
     if isinstance(spec, KafkaBackupSpec):
         return spec.schedule
     return spec.drill.schedule if spec.drill is not None else None
 
 
 def with_times(status: Status, scheduled: str | None, following: datetime | None) -> Status:
-    """The status with the time for which the last run was started, and with the first that none was started for."""
+    """Return the status with the time for which the last run was started, and with the first that none was started
+    for."""
     told = timestamp(following) if following is not None else None
     return replace(status, last_schedule_time=scheduled, next_schedule_time=told)
 
@@ -103,11 +104,11 @@ def _last(status: Status, at: datetime) -> datetime | None:
 
 
 def goes_on(status: Status) -> bool:
-    """Whether the run of the status has not ended."""
+    """Return whether the run of the status has not ended."""
     return status.run is not None and status.run.outcome is None
 
 
 def _own_jitter(uid: str, schedule: ScheduleSpec) -> timedelta:
-    """The part of jitterSeconds that falls to the resource of this uid."""
+    """Return the part of jitterSeconds that falls to the resource of this uid."""
     drawn = int.from_bytes(hashlib.sha256(uid.encode()).digest()[:8], "big")
     return timedelta(seconds=drawn % max(schedule.jitter_seconds, 1))

@@ -19,8 +19,8 @@ _SAME = "Same"
 
 
 def reconciles(status: Status, spec: KafkaBackupSpec | KafkaRestoreSpec, now: datetime) -> bool:
-    """Whether a run that begins now looks for stale keys: a time of the cron expression has come since the last one
-    that did. A run that makes the archive has nothing to compare it with."""
+    """Return whether a run that begins now looks for stale keys: a time of the cron expression has come since the last
+    one that did. A run that makes the archive has nothing to compare it with."""
     if not isinstance(spec, KafkaBackupSpec) or spec.reconcile is None or status.last_success_time is None:
         return False
     last = parse_timestamp(status.reconcile.end_time) if status.reconcile is not None else None

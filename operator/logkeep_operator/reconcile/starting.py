@@ -62,7 +62,8 @@ class Starting(Step):
         self.status = with_times(self.status, self.before.last_schedule_time, self.times.next)
 
     def _success_stands(self, waiting: str | None) -> bool:
-        """Whether the wanted run waits or runs for the schedule alone, and all else that is asked for was done."""
+        """Return whether the wanted run waits or runs for the schedule alone, and all else that is asked for was
+        done."""
         last, ready = self.before.run, self.before.condition("Ready")
         if last is None or ready is None or ready.status != "True":
             return False
@@ -71,13 +72,13 @@ class Starting(Step):
         return last.id == self.wanted.id  # only a run of the schedule has begun with Ready as it was
 
     def on_its_way(self, reason: str, message: str) -> tuple[Condition, ...]:
-        """The conditions while the run waits or is running."""
+        """Return the conditions while the run waits or is running."""
         if self.stands and reason in _NOTHING_WRONG:
             return conditions.scheduled_run(reason, message)
         return conditions.reconciling(reason, message)
 
     def _waits_since(self) -> datetime | None:
-        """The time since which a run is on its way, None if the status shows none."""
+        """Return the time since which a run is on its way, None if the status shows none."""
         for kind in ("Reconciling", conditions.SCHEDULED_RUN):
             found = self.before.condition(kind)
             if found is not None and found.status == "True":
@@ -108,7 +109,7 @@ class Starting(Step):
         self.actions += [DeleteConfigMap(name) for name in self._emitted_config_maps(wanted.id)]
 
     def _earlier_config_maps(self, run_id: str) -> Iterator[str]:
-        """The ConfigMaps of all other runs whose end is reported."""
+        """Yield the ConfigMaps of all other runs whose end is reported."""
         told = {entry.run_id for entry in self.before.history}
         for other, documents in self.observed.documents.items():
             # A report that the history does not know is of a run that a newer status shows: this one is old.
@@ -116,16 +117,17 @@ class Starting(Step):
                 yield from documents.config_maps
 
     def _told_config_maps(self, run_id: str) -> list[str]:
-        """Those that go before a run gets its own: where a quota counts them, there is room for no more."""
+        """Return those that go before a run gets its own: where a quota counts them, there is room for no more."""
         return [name for name in self._earlier_config_maps(run_id) if not is_topics_name(name)]
 
     def _emitted_config_maps(self, run_id: str) -> list[str]:
-        """Those with what a restore has written for its user. They stay until the next run has all that it needs."""
+        """Return those with what a restore has written for its user. They stay until the next run has all that it
+        needs."""
         return [name for name in self._earlier_config_maps(run_id) if is_topics_name(name)]
 
     def _useless_config_maps(self, run_id: str) -> list[str]:
-        """The ConfigMaps of a run without a Job that are not for the Job which is made now. Driver and executors get
-        what the spec says now, and an old request cannot be changed. Before the status shows the run, nothing that
+        """Return the ConfigMaps of a run without a Job that are not for the Job which is made now. Driver and executors
+        get what the spec says now, and an old request cannot be changed. Before the status shows the run, nothing that
         is there is its driver's."""
         names, run = self.documents(run_id).config_maps, self.before.run
         if run is None or run.id != run_id:
@@ -133,8 +135,8 @@ class Starting(Step):
         return [name for name in names if name == request_name(self.resource.key.name, run_id)]
 
     def _lost_config_maps(self, run: RunToStart, found: JobState) -> list[dict[str, Any]]:
-        """The ConfigMaps of a run with a Job that are not there. Raises Waiting if the request cannot be made again as
-        it was, since then the Job must go: its driver takes no other."""
+        """Return the ConfigMaps of a run with a Job that are not there. Raises Waiting if the request cannot be made
+        again as it was, since then the Job must go: its driver takes no other."""
         there = self.documents(run.id).config_maps
         lost = [body for body in config_maps(run) if body["metadata"]["name"] not in there]
         request = request_name(self.resource.key.name, run.id)
@@ -157,7 +159,7 @@ class Starting(Step):
             raise Waiting("Queued", place.message, False, None)  # a run that gives a place away wakes the next
 
     def _origin(self, wanted: WantedRun) -> dict[str, str]:
-        """The annotations of the run's children. They show the run if the status does not learn of it."""
+        """Return the annotations of the run's children. They show the run if the status does not learn of it."""
         ids = [self.before.run.id] if self.before.run is not None else []
         ids += [entry.run_id for entry in self.before.history]
         previous = next((run_id for run_id in ids if run_id != wanted.id), "")
@@ -189,15 +191,15 @@ class Starting(Step):
                 raise Waiting("WaitingForPreviousRun", message, False, WAIT_SECONDS)
 
     def _is_over(self, other: JobState) -> bool:
-        """Whether the run of a Job has ended long enough ago although its pod has not. The time counts from the moment
-        at which the operator began to wait, which was after that end."""
+        """Return whether the run of a Job has ended long enough ago although its pod has not. The time counts from the
+        moment at which the operator began to wait, which was after that end."""
         if all(entry.run_id != other.run_id for entry in self.status.history):
             return False
         since = self._waits_since()
         return since is not None and self.now - since > STUCK_JOB_AFTER
 
     def run_to_start(self, run_id: str, annotations: dict[str, str]) -> RunToStart:
-        """The run with what the spec refers to. Raises Waiting if something of it is not there."""
+        """Return the run with what the spec refers to. Raises Waiting if something of it is not there."""
         last = self.before.run
         begun = (last is not None and not is_dry_run(last.key)) or self.job(self.wanted.id) is not None
         storage, raw = archive_place(self.observed, self.spec, self.engine, begun=begun)

@@ -45,8 +45,8 @@ _REPLACED = "Another run was requested before this one was over; what it had com
 
 
 def last_turn(status: Status) -> datetime | None:
-    """The time at which the operator last saw the resource begin, end or stall, by the clock that gives `now`. Times
-    that a driver wrote are times of its node and do not count."""
+    """Return the time at which the operator last saw the resource begin, end or stall, by the clock that gives `now`.
+    Times that a driver wrote are times of its node and do not count."""
     conditions_of_state = (status.condition(kind) for kind in _STATES)
     times = [parse_timestamp(c.last_transition_time) for c in conditions_of_state if c is not None]
     return max((moment for moment in times if moment is not None), default=None)
@@ -80,7 +80,7 @@ def _entry(
 
 
 def soonest(*seconds: float | None) -> float | None:
-    """The least of these, None if there is none."""
+    """Return the least of these, None if there is none."""
     return min((some for some in seconds if some is not None), default=None)
 
 
@@ -89,7 +89,7 @@ def _seconds(start: datetime | None, end: datetime) -> int | None:
 
 
 def _restored_at(result: RunResult | None, end: datetime) -> datetime:
-    """The end of a run that has succeeded, or of the earlier run that had done the same."""
+    """Return the end of a run that has succeeded, or of the earlier run that had done the same."""
     if result is None or result.earlier_end is None:
         return end
     return min(moment_of(result.earlier_end), end)
@@ -254,8 +254,8 @@ class Step:
         return self.observed.documents.get(run_id, Documents())
 
     def outcome(self, run_id: str) -> JobOutcome | None:
-        """How the run has ended, None while it is running. A run that neither the status nor a Job shows has no end:
-        a user who may create ConfigMaps can compute the names of its own, and write an end there in advance."""
+        """Return how the run has ended, None while it is running. A run that neither the status nor a Job shows has no
+        end: a user who may create ConfigMaps can compute the names of its own, and write an end there in advance."""
         run = self.before.run
         told = (run is not None and run.id == run_id) or any(entry.run_id == run_id for entry in self.before.history)
         if not told and run_id not in self.observed.jobs:
@@ -264,13 +264,13 @@ class Step:
         return decide(self.job(run_id), self.documents(run_id), drivers, self.now)
 
     def job(self, run_id: str) -> JobState | None:
-        """The run's Job. A Job that is being deleted counts as gone unless it is finished."""
+        """Return the run's Job. A Job that is being deleted counts as gone unless it is finished."""
         found = self.observed.jobs.get(run_id)
         return None if found is not None and found.deleting and not found.finished else found
 
     def _end_of(self, run_id: str, outcome: JobOutcome) -> datetime:
-        """The end of the run as the driver says it, but not before its Job was made and not after now, since its clock
-        may be wrong. A last success in the future would keep an alert silent."""
+        """Return the end of the run as the driver says it, but not before its Job was made and not after now, since its
+        clock may be wrong. A last success in the future would keep an alert silent."""
         found = self.job(run_id)
         end = outcome.end or (found.ended if found is not None else None) or self.now
         begun = found.created if found is not None else None
@@ -370,7 +370,7 @@ class Step:
             self.event("Warning", RETENTION_RISK, risk.message)
 
     def archive_uri(self) -> str:
-        """The URI of the archive, from the spec or from the backup that it names."""
+        """Return the URI of the archive, from the spec or from the backup that it names."""
         spec, backup = self.resource.spec, self.observed.backup
         if self.resource.key.is_restore:
             source = spec.get("source") or {}

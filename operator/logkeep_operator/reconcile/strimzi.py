@@ -42,7 +42,8 @@ class _Listener:
 
 
 def kafka_access(cluster: ClusterSpec, namespace: str, found: FoundKafka | None) -> KafkaAccess:
-    """How a run in this namespace reaches the cluster. Raises Waiting when Strimzi's resource does not say it."""
+    """Return how a run in this namespace reaches the cluster. Raises Waiting when Strimzi's resource does not say
+    it."""
     reference = cluster.strimzi
     if reference is None:
         return KafkaAccess(cluster)
@@ -61,7 +62,7 @@ def kafka_access(cluster: ClusterSpec, namespace: str, found: FoundKafka | None)
 
 
 def _version(body: Mapping[str, Any]) -> str | None:
-    """The version of the resource, None for one that is not known."""
+    """Return the version of the resource, None for one that is not known."""
     version = str(body.get("apiVersion", "")).rpartition("/")[2]
     return version if version in list(StrimziVersion) else None
 
@@ -111,7 +112,7 @@ def _protocol(reference: StrimziRef, listener: _Listener, user: KafkaUserRef | N
 
 
 def _addresses(reference: StrimziRef, place: str, body: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The servers, and the certificates that the resource shows."""
+    """Return the servers, and the certificates that the resource shows."""
     shown = _named(_part(body, "status"), "listeners").get(reference.listener, {})
     listed = str(shown.get("bootstrapServers") or "").split(",")
     servers = tuple(server.strip() for server in listed if server.strip())
@@ -139,8 +140,8 @@ def _not_ready(reference: StrimziRef, place: str, body: Mapping[str, Any]) -> st
 def _trust(
     reference: StrimziRef, listener: _Listener, certificates: tuple[str, ...], *, here: bool
 ) -> tuple[CaRef | None, str | None]:
-    """The Secret with the authorities to trust, or they themselves where pods cannot mount the Secret. Neither: those
-    of the image, which know who signs certificates for listeners that have their own."""
+    """Return the Secret with the authorities to trust, or they themselves where pods cannot mount the Secret. Neither:
+    those of the image, which know who signs certificates for listeners that have their own."""
     if reference.ca_secret_ref is not None:
         return reference.ca_secret_ref, None
     if listener.own_certificate:
@@ -155,7 +156,8 @@ def _trust(
 
 
 def _named(part: Mapping[str, Any], key: str) -> dict[str, Mapping[str, Any]]:
-    """The items of a list by their names. The resource is another's: what is not of the form counts as absent."""
+    """Return the items of a list by their names. The resource is another's: what is not of the form counts as
+    absent."""
     items = part.get(key)
     found = [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
     return {str(item["name"]): item for item in found if item.get("name")}

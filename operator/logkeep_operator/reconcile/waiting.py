@@ -33,7 +33,7 @@ class Waiting(Exception):
 def archive_place(
     observed: Observed, spec: KafkaBackupSpec | KafkaRestoreSpec, engine: EngineSettings, *, begun: bool
 ) -> tuple[ArchiveSpec, dict[str, object]]:
-    """The archive's place, typed and as written. A restore that has `begun` does not ask whether its backup has
+    """Return the archive's place, typed and as written. A restore that has `begun` does not ask whether its backup has
     succeeded. Raises Waiting when a backupRef leads nowhere."""
     resource = observed.resource
     if isinstance(spec, KafkaBackupSpec):

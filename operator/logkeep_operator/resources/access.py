@@ -26,17 +26,17 @@ _DRIVER_ROLE = "-driver"  # how the names of the chart's roles end, whatever the
 
 
 def driver_account(spark: SparkSpec) -> str:
-    """The ServiceAccount of the driver: that of its template, else that of both, else the operator's."""
+    """Return the ServiceAccount of the driver: that of its template, else that of both, else the operator's."""
     return _of_template(spark.driver.pod_template) or spark.service_account_name or DRIVER_ACCOUNT
 
 
 def executor_account(spark: SparkSpec) -> str:
-    """The ServiceAccount of executors, found in the same way."""
+    """Return the ServiceAccount of executors, found in the same way."""
     return _of_template(spark.executor.pod_template) or spark.service_account_name or EXECUTOR_ACCOUNT
 
 
 def needs_access_objects(spark: SparkSpec) -> bool:
-    """Whether a pod of the run has an account that the operator makes."""
+    """Return whether a pod of the run has an account that the operator makes."""
     return not {driver_account(spark), executor_account(spark)}.isdisjoint((DRIVER_ACCOUNT, EXECUTOR_ACCOUNT))
 
 
@@ -45,8 +45,8 @@ def _of_template(template: PodTemplate | None) -> str | None:
 
 
 def network_policy(namespace: str) -> dict[str, Any]:
-    """The NetworkPolicy of the drivers and executors of a namespace: nothing else connects to them. It does not say
-    where they connect to."""
+    """Return the NetworkPolicy of the drivers and executors of a namespace: nothing else connects to them. It does not
+    say where they connect to."""
     pods = {
         "matchLabels": {LABEL_MANAGED_BY: MANAGED_BY},
         "matchExpressions": [{"key": LABEL_ROLE, "operator": "In", "values": [ROLE_DRIVER, ROLE_EXECUTOR]}],
@@ -60,9 +60,9 @@ def network_policy(namespace: str) -> dict[str, Any]:
 
 
 def is_earlier_binding(found: Mapping[str, Any]) -> bool:
-    """Whether a RoleBinding is what an operator of another installation has made for drivers here. Its label alone says
-    little, since anybody can write it. It must bind a role of the chart's drivers, and to their account only, so that
-    no other account loses rights with it."""
+    """Return whether a RoleBinding is what an operator of another installation has made for drivers here. Its label
+    alone says little, since anybody can write it. It must bind a role of the chart's drivers, and to their account
+    only, so that no other account loses rights with it."""
     metadata = found["metadata"]
     labelled = (metadata.get("labels") or {}).get(LABEL_MANAGED_BY) == MANAGED_BY
     role = str((found.get("roleRef") or {}).get("name"))

@@ -39,9 +39,9 @@ class KafkaAccess:
 def access(
     kafka: KafkaAccess, storage: StorageSpec, state: StorageSpec | None = None, config_map: str | None = None
 ) -> Access:
-    """The parts with which a pod reaches this cluster and this archive. `state` is the place of a restore's state, if
-    it has one of its own: then the archive is mounted read-only. `config_map` has the cluster's authorities, if no
-    Secret has them."""
+    """Return the parts with which a pod reaches this cluster and this archive. `state` is the place of a restore's
+    state, if it has one of its own: then the archive is mounted read-only. `config_map` has the cluster's authorities,
+    if no Secret has them."""
     result = Access([], [], [])
     _add_kafka(result, kafka, config_map)
     if any(place is not None and place.uri.startswith("s3:") for place in (storage, state)):
@@ -63,7 +63,7 @@ def access(
 
 
 def signing_access(storage: ArchiveSpec) -> Access:
-    """The parts with which a pod has the keys that sign an archive: the Secret as it is, since either key may be
+    """Return the parts with which a pod has the keys that sign an archive: the Secret as it is, since either key may be
     missing. A driver has them, and the executors of a restore, which store offset maps. Those of a backup store nothing
     that is signed."""
     result = Access([], [], [])
@@ -127,7 +127,7 @@ def _from_secret(variable: str, secret: str, key: str, *, optional: bool = False
 
 
 def _authorities(tls: Tls | StorageTls | None) -> dict[str, Any] | None:
-    """The source of a volume with the authorities to trust, None if those of the image are."""
+    """Return the source of a volume with the authorities to trust, None if those of the image are."""
     if tls is not None and tls.ca_secret_ref is not None:
         return _secret(tls.ca_secret_ref.name, {tls.ca_secret_ref.certificate_key: names.FILE_CA})
     if tls is not None and tls.ca_config_map_ref is not None:
@@ -136,12 +136,12 @@ def _authorities(tls: Tls | StorageTls | None) -> dict[str, Any] | None:
 
 
 def _secret(name: str, files: dict[str, str]) -> dict[str, Any]:
-    """The source of a volume with files of a Secret, by their keys."""
+    """Return the source of a volume with files of a Secret, by their keys."""
     return {"secret": {"secretName": name, **_files(files)}}
 
 
 def _config_map(name: str | None, files: dict[str, str]) -> dict[str, Any]:
-    """The source of a volume with files of a ConfigMap, by their keys."""
+    """Return the source of a volume with files of a ConfigMap, by their keys."""
     return {"configMap": {"name": name, **_files(files)}}
 
 

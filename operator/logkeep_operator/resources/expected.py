@@ -35,7 +35,7 @@ def difference(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> str | Non
 
 
 def owned_by(body: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
-    """Whether the object names this owner as its controller."""
+    """Return whether the object names this owner as its controller."""
     told = body["metadata"].get("ownerReferences") or ()
     return any(all(one.get(field) == owner[field] for field in _OWNER) for one in told)
 

@@ -77,7 +77,7 @@ CSI_DRIVERS = ("csi.cert-manager.io", "csi.spiffe.io", "secrets-store.csi.k8s.io
 
 
 def foreign_code(spark: SparkSpec) -> Iterator[Problem]:
-    """The fields that could bring code into a pod, or let the code there run another, and why."""
+    """Yield the fields that could bring code into a pod, or let the code there run another, and why."""
     for key in sorted(spark.conf):
         variable = next((key.removeprefix(prefix) for prefix in _ENVIRONMENTS if key.startswith(prefix)), None)
         harmless = _is_setting(key) if variable is None else _is_variable(variable)

@@ -40,32 +40,32 @@ def job_name(resource_name: str, run_id: str) -> str:
 
 
 def request_name(resource_name: str, run_id: str) -> str:
-    """The ConfigMap with the run's request."""
+    """Return the ConfigMap with the run's request."""
     return f"{job_name(resource_name, run_id)}-request"
 
 
 def progress_name(resource_name: str, run_id: str) -> str:
-    """The ConfigMap that the driver writes progress and result to."""
+    """Return the ConfigMap that the driver writes progress and result to."""
     return f"{job_name(resource_name, run_id)}-progress"
 
 
 def is_progress_name(name: str) -> bool:
-    """Whether a ConfigMap of a run is the one that the driver writes progress and result to."""
+    """Return whether a ConfigMap of a run is the one that the driver writes progress and result to."""
     return name.endswith("-progress")
 
 
 def topics_name(resource_name: str, run_id: str) -> str:
-    """The ConfigMap that the driver writes the KafkaTopics of a restore to."""
+    """Return the ConfigMap that the driver writes the KafkaTopics of a restore to."""
     return f"{job_name(resource_name, run_id)}-topics"
 
 
 def is_topics_name(name: str) -> bool:
-    """Whether a ConfigMap of a run is the one that the driver writes the KafkaTopics of a restore to."""
+    """Return whether a ConfigMap of a run is the one that the driver writes the KafkaTopics of a restore to."""
     return name.endswith("-topics")
 
 
 def resource_labels(key: Key) -> dict[str, str]:
-    """The labels of every child of a resource. Names that are too long for a label are cut and end in a hash."""
+    """Return the labels of every child of a resource. Names that are too long for a label are cut and end in a hash."""
     name = key.name
     if len(name) > _LABEL_MAX:
         name = f"{name[: _LABEL_MAX - 11].rstrip('-.')}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
@@ -73,5 +73,5 @@ def resource_labels(key: Key) -> dict[str, str]:
 
 
 def run_labels(key: Key, run_id: str) -> dict[str, str]:
-    """The labels of every child of a run."""
+    """Return the labels of every child of a run."""
     return {**resource_labels(key), LABEL_RUN: run_id}

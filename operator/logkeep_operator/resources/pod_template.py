@@ -33,7 +33,7 @@ _API_SERVER = "$(KUBERNETES_SERVICE_HOST)"  # the kubelet puts the address in
 
 
 def merged(*layers: Layer) -> dict[str, Any]:
-    """The layers as one, the lowest first."""
+    """Return the layers as one, the lowest first."""
     return reduce(merge, layers, {})
 
 
@@ -62,7 +62,7 @@ def _list(under: Sequence[Layer], over: Sequence[Layer], key: str, *, merge_item
 
 
 def asked(template: PodTemplate | None) -> dict[str, Any]:
-    """The layer of the resource's template. Empty fields are left out."""
+    """Return the layer of the resource's template. Empty fields are left out."""
     if template is None:
         return {}
     dumped = template.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -71,7 +71,7 @@ def asked(template: PodTemplate | None) -> dict[str, Any]:
 
 
 def of_conf(settings: DriverConf, container: str) -> dict[str, Any]:
-    """The layer of `spark.conf` for the driver's pod. For executors Spark lays it over the template itself."""
+    """Return the layer of `spark.conf` for the driver's pod. For executors Spark lays it over the template itself."""
     spec: dict[str, Any] = {"nodeSelector": dict(settings.node_selector)} if settings.node_selector else {}
     if settings.scheduler is not None:
         spec["schedulerName"] = settings.scheduler
@@ -83,8 +83,9 @@ def of_conf(settings: DriverConf, container: str) -> dict[str, Any]:
 
 
 def reach_api_server(env: Sequence[Layer]) -> list[Layer]:
-    """The variables with which the driver asks the API server itself, whatever proxy they name: a proxy for the object
-    store knows nothing of the cluster's own addresses. A NO_PROXY from a Secret or a ConfigMap stays as it is."""
+    """Return the variables with which the driver asks the API server itself, whatever proxy they name: a proxy for the
+    object store knows nothing of the cluster's own addresses. A NO_PROXY from a Secret or a ConfigMap stays as it
+    is."""
     values = {item["name"]: item for item in env}
     proxied = any(name in values or name.lower() in values for name in _PROXIES)
     given = [values[name] for name in _NO_PROXY if name in values]

@@ -85,7 +85,7 @@ class RunToStart:
         return access(self.kafka, self.storage, self.state, request_name(self.resource.key.name, self.id))
 
     def metadata(self, name: str) -> dict[str, Any]:
-        """The metadata of a child: own labels, and the owner with which it is deleted."""
+        """Return the metadata of a child: own labels, and the owner with which it is deleted."""
         return {
             "name": name,
             "namespace": self.namespace,
@@ -96,25 +96,25 @@ class RunToStart:
 
 
 def emits_topics(spec: KafkaBackupSpec | KafkaRestoreSpec) -> bool:
-    """Whether a run writes KafkaTopics to a ConfigMap."""
+    """Return whether a run writes KafkaTopics to a ConfigMap."""
     return isinstance(spec, KafkaRestoreSpec) and spec.emit is Emit.KAFKA_TOPICS
 
 
 def config_map_names(resource_name: str, run_id: str, spec: KafkaBackupSpec | KafkaRestoreSpec) -> list[str]:
-    """The names of a run's ConfigMaps: first that of the request, then those that the driver patches."""
+    """Return the names of a run's ConfigMaps: first that of the request, then those that the driver patches."""
     patched = [topics_name(resource_name, run_id)] if emits_topics(spec) else []
     return [request_name(resource_name, run_id), progress_name(resource_name, run_id), *patched]
 
 
 def config_maps(run: RunToStart) -> list[dict[str, Any]]:
-    """All ConfigMaps of the run. Those that the driver patches are made empty beforehand."""
+    """Return all ConfigMaps of the run. Those that the driver patches are made empty beforehand."""
     _, *patched = config_map_names(run.resource.key.name, run.id, run.spec)
     empty = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": run.metadata(name)} for name in patched]
     return [request_config_map(run), *empty]
 
 
 def request_config_map(run: RunToStart) -> dict[str, Any]:
-    """The ConfigMap that the driver reads: the request and the template of its executors. It never changes."""
+    """Return the ConfigMap that the driver reads: the request and the template of its executors. It never changes."""
     key = run.resource.key
     spec = dict(run.resource.spec)
     if run.spec.cluster.strimzi is not None:
@@ -156,7 +156,7 @@ def request_config_map(run: RunToStart) -> dict[str, Any]:
 
 
 def _emit_options(run: RunToStart) -> dict[str, Any]:
-    """The `emitOptions` of the spec; where they say nothing, what the `Kafka` of `cluster.strimzi` says."""
+    """Return the `emitOptions` of the spec; where they say nothing, what the `Kafka` of `cluster.strimzi` says."""
     strimzi = run.spec.cluster.strimzi
     known = {"strimziCluster": strimzi.name, "strimziApi": run.kafka.strimzi_api} if strimzi is not None else {}
     said = {**known, **(run.resource.spec.get("emitOptions") or {})}
@@ -164,7 +164,7 @@ def _emit_options(run: RunToStart) -> dict[str, Any]:
 
 
 def executor_template(run: RunToStart) -> dict[str, Any]:
-    """The pod that Spark completes with image, resources, arguments and names."""
+    """Return the pod that Spark completes with image, resources, arguments and names."""
     parts = run.access
     signing = signing_access(run.storage) if isinstance(run.spec, KafkaRestoreSpec) else Access([], [], [])
     spec: dict[str, Any] = {
@@ -191,8 +191,8 @@ def executor_template(run: RunToStart) -> dict[str, Any]:
 
 
 def job(run: RunToStart) -> dict[str, Any]:
-    """The Job of a run. It never has two drivers, it does not try again where that cannot help, and it does not count
-    disruptions and interruptions."""
+    """Return the Job of a run. It never has two drivers, it does not try again where that cannot help, and it does not
+    count disruptions and interruptions."""
     policy = run.spec.run_policy
     spec: dict[str, Any] = {
         "completions": 1,
@@ -225,7 +225,8 @@ def _failure_rules() -> list[dict[str, Any]]:
 
 
 def _driver_template(run: RunToStart) -> dict[str, Any]:
-    """The pod of the Job. What the operator needs comes last, so neither the template nor `spark.conf` replaces it."""
+    """Return the pod of the Job. What the operator needs comes last, so neither the template nor `spark.conf` replaces
+    it."""
     spark, settings = run.spec.spark, driver_conf(run.spec.spark.conf)
     defaults: dict[str, Any] = {"securityContext": _pod_security(run.engine)}
     if pull_secrets := _pull_secrets(run):
@@ -242,7 +243,7 @@ def _driver_template(run: RunToStart) -> dict[str, Any]:
 
 
 def _driver_pod(run: RunToStart, settings: DriverConf) -> dict[str, Any]:
-    """The fields of the driver's pod that the operator needs."""
+    """Return the fields of the driver's pod that the operator needs."""
     parts = run.access
     erasures = list(_erasures(run.spec))
     signing = signing_access(run.storage)
@@ -294,12 +295,12 @@ def _driver_pod(run: RunToStart, settings: DriverConf) -> dict[str, Any]:
 
 
 def _identity(run: RunToStart) -> list[str]:
-    """The arguments that let the driver tell its request from another one."""
+    """Return the arguments that let the driver tell its request from another one."""
     return [ARGUMENT_RUN, run.id, ARGUMENT_HASH, hash_of_config_map(request_config_map(run))]
 
 
 def _erasures(spec: KafkaBackupSpec | KafkaRestoreSpec) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """A mount and a volume for the keys of each erasure. The Secret may be gone: it is needed once."""
+    """Yield a mount and a volume for the keys of each erasure. The Secret may be gone: it is needed once."""
     if isinstance(spec, KafkaBackupSpec):
         for number, item in enumerate(spec.erasures or ()):
             name, reference = f"erasure-{number}", item.keys_secret_ref
@@ -310,7 +311,7 @@ def _erasures(spec: KafkaBackupSpec | KafkaRestoreSpec) -> Iterator[tuple[dict[s
 
 
 def _pull_secrets(run: RunToStart) -> list[dict[str, str]]:
-    """The Secrets of the installation, or those that `spark.conf` has instead."""
+    """Return the Secrets of the installation, or those that `spark.conf` has instead."""
     instead = driver_conf(run.spec.spark.conf).pull_secrets
     return [{"name": name} for name in (run.engine.pull_secrets if instead is None else instead)]
 

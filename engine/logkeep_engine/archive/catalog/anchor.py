@@ -37,7 +37,7 @@ class AtCommit(Protocol):
 
 
 def newest(state: AtCommit) -> Anchor | None:
-    """The anchor of the newest commit; None without commits."""
+    """Return the anchor of the newest commit; None without commits."""
     return Anchor(state.commit, state.sha256) if state.sha256 else None
 
 
@@ -80,7 +80,7 @@ class AnchorCheck:
 
 
 def rolled_back(uri: str, anchor: Anchor, state: AtCommit, consent: str | None = None) -> ArchiveRolledBack:
-    """The error for an archive other than the one that `anchor` was taken from."""
+    """Return the error for an archive other than the one that `anchor` was taken from."""
     now = newest(state)
     if anchor.commit > state.commit:
         ends = f"ends with commit {state.commit}" if now is not None else "has no commit"
@@ -92,7 +92,7 @@ def rolled_back(uri: str, anchor: Anchor, state: AtCommit, consent: str | None =
 
 
 def gone(uri: str, anchor: Anchor) -> ArchiveRolledBack:
-    """The error for an archive that is gone."""
+    """Return the error for an archive that is gone."""
     return ArchiveRolledBack(
         f"There is no archive at {uri} now; it had commit {anchor.commit} (known: {anchor}).", hint=_hint(NEW)
     )

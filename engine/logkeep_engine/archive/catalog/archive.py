@@ -101,8 +101,8 @@ class Archive:
         imported: bool = False,
         claim: ArchiveClaim = NO_CLAIM,
     ) -> Self:
-        """The archive of Kafka cluster `cluster_id` in format `segments`, made if there is none. Who is going to write
-        calls this. `imported`: the archive is made from what another tool wrote.
+        """Return the archive of Kafka cluster `cluster_id` in format `segments`, made if there is none. Who is going to
+        write calls this. `imported`: the archive is made from what another tool wrote.
 
         Raises ArchiveMismatch if the archive is another cluster's, or of another format, and StorageRefused if the
         store does not honour conditional creates, since then two runs could overwrite each other's commits.
@@ -120,8 +120,8 @@ class Archive:
     def open_to_go_on(
         cls, storage: Storage, cluster_id: str, segments: FormatName = FormatName.KAFKA, claim: ArchiveClaim = NO_CLAIM
     ) -> Self | None:
-        """The archive that `create_or_open` would open, None if it would make one. Nothing is written, also not to find
-        out about conditional creates.
+        """Return the archive that `create_or_open` would open, None if it would make one. Nothing is written, also not
+        to find out about conditional creates.
 
         Raises ArchiveMismatch, and ArchiveDamaged if archive.json is missing.
         """
@@ -134,18 +134,18 @@ class Archive:
         return archive
 
     def run_file(self, run_id: str, name: str) -> str:
-        """The path of a file of a run."""
+        """Return the path of a file of a run."""
         return names.run_file(run_id, name)
 
     def load(self) -> ArchiveState:
-        """The state now: the newest checkpoint that can be read, and all later commits.
+        """Return the state now: the newest checkpoint that can be read, and all later commits.
 
         Raises ArchiveDamaged naming the first commit that is missing or unreadable.
         """
         return self.load_and_count()[0]
 
     def load_at(self, commit: int) -> ArchiveState:
-        """The state after commit number `commit`. Raises ArchiveDamaged as `load` does."""
+        """Return the state after commit number `commit`. Raises ArchiveDamaged as `load` does."""
         with collector.paused():
             listing = self.listing()
             state, since = self._folded(listing, commit)
@@ -214,7 +214,7 @@ class Archive:
         return self.keys.check(commit.signer, text, commit.signature, self._commits.name_of(commit.number))
 
     def listing(self) -> CatalogListing:
-        """The objects of the catalog, listed."""
+        """Return the objects of the catalog, listed."""
         return self._commits.listing()
 
     def read_commit(self, number: int) -> Commit:
@@ -222,12 +222,12 @@ class Archive:
         return self._commits.read(number)
 
     def read_commits(self, numbers: Sequence[int]) -> Iterable[Commit]:
-        """The commits in order, read concurrently, with bounded memory. Raises what `read_commit` does."""
+        """Return the commits in order, read concurrently, with bounded memory. Raises what `read_commit` does."""
         return self._commits.read_all(numbers)
 
     def bundled_commit(self, number: int) -> Commit | None:
-        """The commit as its bundle has it, None if there is no bundle of it. Asks the storage: what was listed before
-        may be old."""
+        """Return the commit as its bundle has it, None if there is no bundle of it. Asks the storage: what was listed
+        before may be old."""
         return self._commits.bundled(number)
 
     def read_chain(self, numbers: Sequence[int]) -> Iterable[tuple[Commit, bytes]]:
@@ -236,8 +236,8 @@ class Archive:
         return self._commits.read_chain(numbers)
 
     def hash_under(self, state: ArchiveState, number: int) -> str:
-        """The hash of a commit on which `state` stands: all commits between are looked at. Raises ArchiveDamaged if
-        they are not a chain, or lead to another state."""
+        """Return the hash of a commit on which `state` stands: all commits between are looked at. Raises ArchiveDamaged
+        if they are not a chain, or lead to another state."""
         hashes = [commit.sha256 for commit, _ in self.read_chain(range(number, state.commit + 1))]
         if hashes[-1] != state.sha256:
             raise ArchiveDamaged(
@@ -248,8 +248,8 @@ class Archive:
         return hashes[0]
 
     def goes_on_behind(self, last: int) -> bool:
-        """Whether there is a commit after `last`. Objects that were listed before the answer No are none of a run that
-        begins later."""
+        """Return whether there is a commit after `last`. Objects that were listed before the answer No are none of a
+        run that begins later."""
         return self.read_or_none(names.commit_path(last + 1)) is not None or self.bundled_commit(last + 1) is not None
 
     def check_bundle(self, number: int) -> None:
@@ -281,7 +281,7 @@ class Archive:
         raise ArchiveBusy(f"{self.storage.uri}/{names.ARCHIVE} is being changed by other runs.", hint="Try again.")
 
     def read_checkpoint(self, path: str) -> ArchiveState:
-        """The state in a checkpoint. Raises ArchiveDamaged if it is cut short, altered, misnamed or another
+        """Return the state in a checkpoint. Raises ArchiveDamaged if it is cut short, altered, misnamed or another
         archive's, and ArchiveUnsigned if no trusted key has signed it."""
         name = f"{self.storage.uri}/{path}"
         archive_id, state = checkpoint.load(self.storage.read(path, most=task_bytes()), name, self.keys)
@@ -294,19 +294,20 @@ class Archive:
         return state
 
     def lost_tails(self, state: ArchiveState, *, thorough: bool = False) -> tuple[LostTail, ...]:
-        """All that is known of commits that are gone from the catalog's end, by `state` that was loaded before.
+        """Return all that is known of commits that are gone from the catalog's end, by `state` that was loaded before.
         `thorough`: every heartbeat is read."""
         since = SinceCheckpoint(checkpoints=self.listing().checkpoints)
         return self.find_lost_tails(state, since, thorough=thorough).lost
 
     def find_lost_tails(self, state: ArchiveState, since: SinceCheckpoint, *, thorough: bool = False) -> FoundTails:
-        """The lost tails, those among them that no run has recorded yet, and the highest epoch that a witness names."""
+        """Return the lost tails, those among them that no run has recorded yet, and the highest epoch that a witness
+        names."""
         return find_lost_tails(
             self.storage, self.info.archive_id, state, since.checkpoints, self.load, thorough=thorough
         )
 
     def load_and_count(self) -> tuple[ArchiveState, SinceCheckpoint]:
-        """The state now, as `load` gives it, and what has gathered since the last checkpoint."""
+        """Return the state now, as `load` gives it, and what has gathered since the last checkpoint."""
         with collector.paused():
             while True:
                 listing, check = self.listing(), AnchorCheck(self.claim)
@@ -326,7 +327,7 @@ class Archive:
     def _folded(
         self, listing: CatalogListing, last: int | None = None, check: AnchorCheck | None = None
     ) -> tuple[ArchiveState, SinceCheckpoint]:
-        """The state after commit `last`, or that of the newest checkpoint or commit, whichever is later."""
+        """Return the state after commit `last`, or that of the newest checkpoint or commit, whichever is later."""
         for state, since in self._beginnings(listing, last):
             try:
                 self._fold(state, since, listing, listing.last if last is None else last, check)
@@ -338,7 +339,8 @@ class Archive:
         raise AssertionError("the last beginning is without a checkpoint")
 
     def _beginnings(self, listing: CatalogListing, last: int | None) -> Iterator[tuple[ArchiveState, SinceCheckpoint]]:
-        """The states of the checkpoints that can be read, of those up to commit `last`, and at the end an empty one."""
+        """Yield the states of the checkpoints that can be read, of those up to commit `last`, and at the end an empty
+        one."""
         for number, _, info in listing.checkpoints:
             if last is not None and number > last:
                 continue
@@ -375,7 +377,7 @@ class Archive:
                 check.note(state)
 
     def _hash_or_none(self, number: int) -> str | None:
-        """The hash of a commit, None if it cannot be read: a checkpoint holds what it has said."""
+        """Return the hash of a commit, None if it cannot be read: a checkpoint holds what it has said."""
         try:
             return self.read_commit(number).sha256
         except ArchiveDamaged as error:
@@ -394,7 +396,7 @@ class Archive:
             raise ArchiveDamaged(f"{self.storage.uri}/{names.CATALOG}: {why}.", hint=COPY)
 
     def read_or_none(self, path: str) -> bytes | None:
-        """The content of an object, None if there is none of this name."""
+        """Return the content of an object, None if there is none of this name."""
         try:
             return self.storage.read(path)
         except ObjectMissing:

@@ -66,7 +66,7 @@ class Bundle:
         return range(self.frames[0].first, self.frames[-1].end)
 
     def why_not(self, commit: Commit) -> str:
-        """Why a commit cannot be the one that the bundle was made of; empty if it can."""
+        """Return why a commit cannot be the one that the bundle was made of; empty if it can."""
         if commit.number == self.numbers[0] and commit.previous != self.previous:
             return f"its first commit stands on {commit.previous or 'none'}, and it says {self.previous or 'none'}"
         if commit.number == self.numbers[-1] and commit.sha256 != self.commit_sha256:
@@ -74,13 +74,13 @@ class Bundle:
         return ""
 
     def frame_of(self, number: int) -> FramePlace:
-        """The frame that has commit `number`, which lies in the bundle's range."""
+        """Return the frame that has commit `number`, which lies in the bundle's range."""
         return self.frames[bisect_right(self.frames, number, key=lambda frame: frame.first) - 1]
 
 
 def dump(archive_id: str, first: int, commits: Sequence[bytes], previous: str, commit_sha256: str) -> bytes:
-    """The bundle of the commits `first` and those that follow, as they lie in the storage: of the hashes that they
-    stand on and end with. Raises ValueError for a commit that is not one line."""
+    """Return the bundle of the commits `first` and those that follow, as they lie in the storage: of the hashes that
+    they stand on and end with. Raises ValueError for a commit that is not one line."""
     contents = list(_contents(commits))
     frames = [bytes(cramjam.zstd.compress(b"\n".join(some) + b"\n", level=3)) for some in contents]
     hashed = hashlib.sha256()
@@ -147,7 +147,7 @@ def _places(frames: Iterable[Any], first: int, start: int) -> tuple[FramePlace, 
 
 
 def lines(frame: bytes | memoryview, place: FramePlace, name: str) -> list[bytes]:
-    """The commits of a frame, as they were written. Raises ArchiveDamaged if it is cut short or altered."""
+    """Return the commits of a frame, as they were written. Raises ArchiveDamaged if it is cut short or altered."""
 
     def build() -> list[bytes]:
         content = documents.unpacked(memoryview(frame), checkpoint_most())
@@ -160,7 +160,7 @@ def lines(frame: bytes | memoryview, place: FramePlace, name: str) -> list[bytes
 
 
 def frames_in(stream: io.BufferedIOBase, bundle: Bundle, name: str) -> Iterator[tuple[FramePlace, bytes]]:
-    """The frames, one after the other, of the object whose bytes after its line come from a stream. Raises
+    """Yield the frames, one after the other, of the object whose bytes after its line come from a stream. Raises
     ArchiveDamaged at the end if the object is not the one that was written."""
     hashed = hashlib.sha256()
     for place in bundle.frames:

@@ -83,7 +83,7 @@ _SPLIT = b',"\\u0000",'  # no JSON of an item has this: a quotation mark within 
 
 
 def dump(state: ArchiveState, archive_id: str, signing: SigningKeys = NO_KEYS) -> bytes:
-    """The state as of `state.commit`."""
+    """Return the state as of `state.commit`."""
     frames = [bytes(cramjam.zstd.compress(content, level=3)) for content in _contents(state, keys_of(state))]
     hashed = hashlib.sha256()
     for frame in frames:
@@ -103,7 +103,7 @@ def dump(state: ArchiveState, archive_id: str, signing: SigningKeys = NO_KEYS) -
 
 
 def keys_of(state: ArchiveState) -> list[Partition]:
-    """The partitions of a checkpoint, in its order."""
+    """Return the partitions of a checkpoint, in its order."""
     logs = {*state.partitions(), *state.epochs, *state.leaders, *state.lines}
     return sorted({*logs, *state.snapshots, *state.next_generations})
 
@@ -116,7 +116,7 @@ def _contents(state: ArchiveState, keys: list[Partition]) -> Iterator[bytes]:
 
 
 def first_content(state: ArchiveState, partitions: int) -> bytes:
-    """The content of frame 0."""
+    """Return the content of frame 0."""
     facts: tuple[Sequence[Any], ...] = (
         list(state.topics.values()),
         state.groups,
@@ -137,7 +137,7 @@ def first_content(state: ArchiveState, partitions: int) -> bytes:
 
 
 def items_of(state: ArchiveState, keys: Sequence[Partition]) -> list[bytes]:
-    """The items of partitions in the JSON of their frames."""
+    """Return the items of partitions in the JSON of their frames."""
     items: list[Any] = []
     more = _has_more(state)
     for key in keys:
@@ -148,12 +148,13 @@ def items_of(state: ArchiveState, keys: Sequence[Partition]) -> list[bytes]:
 
 
 def _has_more(state: ArchiveState) -> bool:
-    """Whether there is more than segments of logs. Most archives have none of it, and may have a million partitions."""
+    """Return whether there is more than segments of logs. Most archives have none of it, and may have a million
+    partitions."""
     return bool(state.unpurged or state.snapshots or state.lines or state.replaced or state.next_generations)
 
 
 def _more_out(state: ArchiveState, key: Partition) -> tuple[Any, ...]:
-    """The last items of a partition: other lines, what is unpurged, what is replaced, the next generation."""
+    """Return the last items of a partition: other lines, what is unpurged, what is replaced, the next generation."""
     lines = [list(_line_out(*pair)) for pair in pairwise(state.lines.get(key, ()))]
     gone = [(item.commit, item.segments.rows(key)) for item in state.unpurged if key in item.segments]
     counts = [[commit, len(rows) // packed.ROW_BYTES] for commit, rows in gone]
@@ -162,7 +163,7 @@ def _more_out(state: ArchiveState, key: Partition) -> tuple[Any, ...]:
 
 
 def _line_out(base: HeldLine, item: HeldLine) -> Iterator[Any]:
-    """A line and what is known of the one before it since."""
+    """Yield a line and what is known of the one before it since."""
     line, again = item.line, item.again
     yield from (line.start, line.end, line.again, item.epoch, base.branch_id, item.dense)
     yield None if again is None else [again.number, again.began, again.since, again.exact]
@@ -170,7 +171,7 @@ def _line_out(base: HeldLine, item: HeldLine) -> Iterator[Any]:
 
 
 def rows_of(state: ArchiveState, key: Partition) -> bytes | bytearray:
-    """The rows of a partition. They are not to be changed, and may grow with the state."""
+    """Return the rows of a partition. They are not to be changed, and may grow with the state."""
     if not _has_more(state):
         return state.segments.rows(key)
     own, *others = [
@@ -184,7 +185,7 @@ def rows_of(state: ArchiveState, key: Partition) -> bytes | bytearray:
 
 
 def frame_bounds(sizes: Sequence[int]) -> Iterator[slice]:
-    """The partitions of each frame, by the bytes of their rows: as many as go into it, and one at least."""
+    """Yield the partitions of each frame, by the bytes of their rows: as many as go into it, and one at least."""
     ends = list(accumulate(sizes))
     start = before = 0
     while start < len(ends):
@@ -246,7 +247,7 @@ def check_signature(head: Mapping[str, Any], name: str, signing: SigningKeys) ->
 
 
 def split(data: bytes, name: str) -> tuple[dict[str, Any], memoryview]:
-    """The line of a checkpoint, and its frames. Raises as `load` does."""
+    """Return the line of a checkpoint, and its frames. Raises as `load` does."""
     end = data.find(b"\n")
     head = documents.parse(data[: end if end >= 0 else len(data)], name)
     if head.get("layout") != LAYOUT:
@@ -262,7 +263,7 @@ def split(data: bytes, name: str) -> tuple[dict[str, Any], memoryview]:
 
 
 def frames_of(body: memoryview, lengths: list[int]) -> Iterator[bytes]:
-    """The contents of the frames. Raises ValueError for anything else."""
+    """Yield the contents of the frames. Raises ValueError for anything else."""
     at, left = 0, checkpoint_most()
     for length in lengths:
         content = documents.unpacked(body[at : at + length], left)
@@ -399,7 +400,7 @@ def _next_generation_in(state: ArchiveState, key: Partition, found: list[Any], r
 
 
 def _state_in(document: dict[str, Any], name: str) -> ArchiveState:
-    """The state of frame 0."""
+    """Return the state of frame 0."""
     check_values(document, {"epoch": EPOCH, "removals": LIST})
     state = ArchiveState()
     state.epoch = document["epoch"]

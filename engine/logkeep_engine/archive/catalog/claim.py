@@ -60,14 +60,14 @@ class ArchiveClaim:
 
 
 def claim_of(request: RunRequest) -> ArchiveClaim:
-    """The claim of the run of a KafkaBackup. Raises SpecError."""
+    """Return the claim of the run of a KafkaBackup. Raises SpecError."""
     in_cluster = request.uid is not None
     owner = Owner(request.namespace if in_cluster else "", request.name, request.uid or "")
     return ArchiveClaim(anchor_of(request.anchor), owner, consent=consent_of(request.take_over), said=request.take_over)
 
 
 def anchor_of(text: str | None, said: str = "the anchor of the run") -> Anchor | None:
-    """The anchor in a text. `said` names the text. Raises SpecError."""
+    """Return the anchor in a text. `said` names the text. Raises SpecError."""
     try:
         return None if text is None else Anchor.parse(text)
     except ValueError as error:
@@ -77,7 +77,7 @@ def anchor_of(text: str | None, said: str = "the anchor of the run") -> Anchor |
 
 
 def consent_of(text: str | None) -> str | None:
-    """The consent in a text. Raises SpecError."""
+    """Return the consent in a text. Raises SpecError."""
     if text is None:
         return None
     consent = consent_in(text)

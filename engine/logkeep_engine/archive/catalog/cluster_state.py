@@ -93,12 +93,12 @@ class ClusterState:
     left_out: tuple[LeftOutRow, ...] = ()
 
     def entry(self, data: bytes) -> ClusterStateEntry:
-        """The fact of the commit that ends the run. `data` is the object."""
+        """Return the fact of the commit that ends the run. `data` is the object."""
         counts = (None if kind is None else len(kind) for kind in (self.acls, self.quotas, self.users))
         return ClusterStateEntry(hashlib.sha256(data).hexdigest(), *counts)
 
     def to_json(self) -> bytes:
-        """The object."""
+        """Return the object."""
         document: dict[str, Any] = {"format": FORMAT, "runId": self.run_id, "time": self.time}
         document["authorizer"] = self.authorizer
         tables = (
@@ -118,7 +118,7 @@ class ClusterState:
 
     @classmethod
     def from_json(cls, data: bytes, name: str) -> ClusterState:
-        """The state in the object `name`. Raises ArchiveDamaged, and ArchiveMismatch for another format."""
+        """Return the state in the object `name`. Raises ArchiveDamaged, and ArchiveMismatch for another format."""
         document = parse(data, name)
         know(document, _KEYS, name)
 
@@ -194,7 +194,7 @@ def _features(values: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _defaults(values: Mapping[str, Any]) -> dict[str, str]:
-    """The defaults. Raises ValueError for what no broker has."""
+    """Return the defaults. Raises ValueError for what no broker has."""
     found = dict(values)
     _check_words(list(found.values()))
     if not found.keys() <= set(RETENTION_KEYS) or (found and limits_of({**_ANY, **found}) is None):
@@ -203,7 +203,7 @@ def _defaults(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def told_left_out(rows: Iterable[LeftOutRow]) -> list[str]:
-    """The warnings about groups that are not archived, by kind."""
+    """Return the warnings about groups that are not archived, by kind."""
     found: dict[tuple[str, str], list[str]] = {}
     for name, kind, why in rows:
         found.setdefault((kind, why), []).append(name)
@@ -219,7 +219,7 @@ def _first(names: Sequence[str]) -> str:
 
 
 def state_path(run_id: str) -> str:
-    """The object with what a run has archived of its cluster."""
+    """Return the object with what a run has archived of its cluster."""
     return run_file(run_id, CLUSTER_STATE)
 
 
@@ -233,7 +233,7 @@ def keep_cluster_state(archive: Archive, run_id: str, state: ClusterState) -> Cl
 
 
 def read_cluster_state(archive: Archive, end: Commit) -> ClusterState | None:
-    """The state of the cluster that the run which this commit ended has archived; None if it has archived none.
+    """Return the state of the cluster that the run which this commit ended has archived; None if it has archived none.
 
     Raises ArchiveDamaged if the object is missing, or not the one that the commit names.
     """
@@ -252,7 +252,7 @@ def read_cluster_state(archive: Archive, end: Commit) -> ClusterState | None:
 
 
 def check_cluster_state(archive: Archive, commit: Commit) -> ArchiveDamaged | None:
-    """The damage of the object that this commit names; None if it names none, or it is whole."""
+    """Return the damage of the object that this commit names; None if it names none, or it is whole."""
     try:
         read_cluster_state(archive, commit)
     except ArchiveDamaged as error:

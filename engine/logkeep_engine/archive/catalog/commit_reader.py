@@ -49,7 +49,7 @@ class CatalogListing:
         return max(max(self.commits, default=-1), max(ends, default=-1))
 
     def object_of(self, number: int) -> str:
-        """The path of the object that has a commit, or should have it."""
+        """Return the path of the object that has a commit, or should have it."""
         wanted = names.bundle_of(number)
         if wanted in self.bundles:
             return names.bundle_path(wanted)
@@ -57,7 +57,7 @@ class CatalogListing:
         return names.bundle_path(wanted) if whole else names.commit_path(number)
 
     def size_of(self, number: int) -> int:
-        """The bytes of a commit's own object, 0 if it has none."""
+        """Return the bytes of a commit's own object, 0 if it has none."""
         return self.commits[number].size if number in self.commits else 0
 
     @property
@@ -75,7 +75,7 @@ class _Opened:
 
 
 def not_standing(name: str, commit: Commit, sha256: str) -> ArchiveDamaged:
-    """The error for a commit that does not stand on the one before, which has this hash."""
+    """Return the error for a commit that does not stand on the one before, which has this hash."""
     return ArchiveDamaged(f"{name}: {why_not_on(commit, sha256)}.", hint=COPY)
 
 
@@ -91,7 +91,7 @@ class CommitReader:
         self._lock = Lock()
 
     def listing(self) -> CatalogListing:
-        """The objects of the catalog, listed."""
+        """Return the objects of the catalog, listed."""
         single: dict[int, ObjectInfo] = {}
         bundles: dict[int, ObjectInfo] = {}
         checkpoints: list[tuple[int, int, ObjectInfo]] = []
@@ -115,14 +115,14 @@ class CommitReader:
         return self.parse(number, self._bytes_of(number))
 
     def bundled(self, number: int) -> Commit | None:
-        """The commit as its bundle has it, None if it has none. Asks the storage, whatever was listed before."""
+        """Return the commit as its bundle has it, None if it has none. Asks the storage, whatever was listed before."""
         if self._open(names.bundle_of(number)) is None:
             return None
         return self.parse(number, self._from_bundle(number))
 
     def unlisted(self, number: int) -> tuple[Commit, int] | None:
-        """The commit after the last that was listed, and the bytes of its object; None if there is none. A store may
-        list late what it already reads."""
+        """Return the commit after the last that was listed, and the bytes of its object; None if there is none. A store
+        may list late what it already reads."""
         if self._place(number) is not None:
             return self.read(number), 0
         try:
@@ -139,7 +139,7 @@ class CommitReader:
         return not self._opened.keys() <= (self._listed or frozenset())
 
     def read_all(self, numbers: Sequence[int]) -> Iterator[Commit]:
-        """The commits in this order, read concurrently, with bounded memory. Raises what `read` does."""
+        """Yield the commits in this order, read concurrently, with bounded memory. Raises what `read` does."""
         for some, data in self._ahead(self._units(numbers)):
             for number, line in zip(some, data, strict=True):
                 yield self.parse(number, line)
@@ -172,7 +172,7 @@ class CommitReader:
         self._standing_on(before, self.read(head.numbers.stop))
 
     def parse(self, number: int, data: bytes) -> Commit:
-        """The commit in `data`, which was read as that of this number."""
+        """Return the commit in `data`, which was read as that of this number."""
         name = self.name_of(number)
         commit = commits.load_commit(data, name)
         if commit.number != number or commit.archive_id != self._archive_id:
@@ -187,14 +187,14 @@ class CommitReader:
         return commit
 
     def name_of(self, number: int) -> str:
-        """The commit, or the object that holds it, for messages."""
+        """Return the commit, or the object that holds it, for messages."""
         wanted = names.bundle_of(number)
         if wanted in (self._listed or ()):
             return f"{self._storage.uri}/{names.bundle_path(wanted)}: commit {number}"
         return f"{self._storage.uri}/{names.commit_path(number)}"
 
     def _units(self, numbers: Iterable[int]) -> Iterator[list[int]]:
-        """The numbers, those together that lie in one frame."""
+        """Yield the numbers, those together that lie in one frame."""
 
         def unit(number: int) -> tuple[int, int]:
             place = self._place(number)
@@ -204,7 +204,7 @@ class CommitReader:
             yield list(some)
 
     def _place(self, number: int) -> FramePlace | None:
-        """The frame of the commit, if it is known to be in a bundle."""
+        """Return the frame of the commit, if it is known to be in a bundle."""
         if self._listed is None:
             self.listing()
         wanted = names.bundle_of(number)
@@ -254,7 +254,7 @@ class CommitReader:
         return ArchiveDamaged(f"Commit {number} is missing: {name} does not exist{beside}.", hint=COPY)
 
     def _open(self, number: int) -> _Opened | None:
-        """The bundle, None if there is none. A bundle never changes, so it is read once."""
+        """Return the bundle, None if there is none. A bundle never changes, so it is read once."""
         if (known := self._opened.get(number)) is not None:
             return known
         path = names.bundle_path(number)

@@ -117,8 +117,8 @@ _END_BYTES = 200  # more than it has
 
 
 def dump_commit(commit: Commit, signing: SigningKeys = NO_KEYS) -> bytes:
-    """The commit as one line of JSON. It ends with its own hash, and after it the signature of its `signer`, whose
-    keys are `signing`."""
+    """Return the commit as one line of JSON. It ends with its own hash, and after it the signature of its `signer`,
+    whose keys are `signing`."""
     own = {"holds": None if commit.holds is None else tables.HOLDS.out(commit.holds)}
     own |= {
         "clusterState": _part_out(commit.cluster_state, _CLUSTER_STATE),
@@ -153,7 +153,7 @@ def check_size(data: bytes, name: str) -> None:
 
 
 def sha256_of(data: bytes) -> str:
-    """The hash with which a commit ends that was just written."""
+    """Return the hash with which a commit ends that was just written."""
     end = _END.search(data, max(0, len(data) - _END_BYTES))
     assert end is not None
     return end[1].decode()
@@ -203,7 +203,7 @@ def _commit_of(document: dict[str, Any], kind: CommitKind, name: str) -> Commit:
 
 
 def _parts(kind: CommitKind, values: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The values of a commit that are more than numbers and texts in its document."""
+    """Return the values of a commit that are more than numbers and texts in its document."""
     if kind is CommitKind.BEGIN:
         return {"taken_over": _all(TEXT, values["taken_over"], "takenOver")}
     if kind is CommitKind.DATA:

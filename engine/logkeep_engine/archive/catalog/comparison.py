@@ -62,8 +62,8 @@ class CheckpointComparison:
         self._changed.update(_partitions(commit.segments))
 
     def sha256_if_same(self, data: bytes, archive_id: str, name: str) -> str | None:
-        """The hash of the checkpoint's content if it says what the state says. None if it may say something else: then
-        read it.
+        """Return the hash of the checkpoint's content if it says what the state says. None if it may say something
+        else: then read it.
 
         Raises what `checkpoint.load` does.
         """

@@ -129,12 +129,13 @@ def parse(data: bytes, name: str) -> dict[str, Any]:
 
 
 def loads(data: bytes) -> Any:
-    """The value of JSON. Raises ValueError for anything else, and for what takes more memory than a catalog may."""
+    """Return the value of JSON. Raises ValueError for anything else, and for what takes more memory than a catalog
+    may."""
     return nesting.loads(data, most=checkpoint_most() // _BYTES_OF_VALUE)
 
 
 def unpacked(frame: memoryview, most: int) -> bytes:
-    """The content of a zstd frame, at most `most` bytes. Raises ValueError, before anything is unpacked, for a
+    """Return the content of a zstd frame, at most `most` bytes. Raises ValueError, before anything is unpacked, for a
     frame that cannot be of a catalog."""
     size = announced_zstd(frame)
     if size < 0:
@@ -155,7 +156,7 @@ def know(document: dict[str, Any], known: set[str], name: str) -> None:
 
 
 def rows_of(document: Mapping[str, Any], key: str, columns: Sequence[str], name: str) -> list[list[Any]]:
-    """The rows of a table, none if it is not there. Raises ArchiveMismatch for other columns."""
+    """Return the rows of a table, none if it is not there. Raises ArchiveMismatch for other columns."""
     if key not in document:
         return []
     table = document[key]
@@ -176,5 +177,5 @@ def building(build: Callable[[], T], name: str) -> T:
 
 
 def damaged(name: str, what: str) -> ArchiveDamaged:
-    """The error for a damaged object of the catalog."""
+    """Return the error for a damaged object of the catalog."""
     return ArchiveDamaged(f"{name}: {what}.", hint=_COPY)

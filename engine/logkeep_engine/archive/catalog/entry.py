@@ -100,7 +100,7 @@ class Files(ABC):
     txnparts_bytes: int = 0
 
     def may_be(self) -> bool:
-        """Whether names can have these numbers."""
+        """Return whether names can have these numbers."""
         return self.sequence >= 0 and self.sequence_width <= _WIDEST
 
     @property
@@ -110,18 +110,18 @@ class Files(ABC):
 
     @abstractmethod
     def stem(self, topic: str, entry: SegmentEntry) -> str:
-        """The path of the objects without the suffix."""
+        """Return the path of the objects without the suffix."""
 
     def folder(self, topic: str, entry: SegmentEntry) -> str:
-        """The folder of the topic's objects, with all partitions."""
+        """Return the folder of the topic's objects, with all partitions."""
         return f"{names.TOPICS}{topic}/"
 
     @abstractmethod
     def sizes(self, entry: SegmentEntry) -> dict[str, int]:
-        """The size in bytes of each file that the catalog names, by its suffix."""
+        """Return the size in bytes of each file that the catalog names, by its suffix."""
 
     def place(self, topic: str, entry: SegmentEntry, suffix: str) -> FilePlace:
-        """Where the file with this suffix lies. Callers do not ask for one that the segment lacks."""
+        """Return where the file with this suffix lies. Callers do not ask for one that the segment lacks."""
         return FilePlace(entry.stem(topic) + suffix, 0, self.sizes(entry)[suffix])
 
     def objects(self, topic: str, entry: SegmentEntry) -> dict[str, int]:
@@ -176,18 +176,19 @@ class PackFiles(KafkaFiles):
     txnparts_bytes: int = 0
 
     def pack(self, entry: SegmentEntry) -> str:
-        """The path of the pack."""
+        """Return the path of the pack."""
         return names.pack_path(entry.epoch, self.pack_task, entry.attempt, self.pack_number)
 
     def stem(self, topic: str, entry: SegmentEntry) -> str:
-        """A name of the segment for people: the pack, and where the segment begins in it. It belongs to no object."""
+        """Return a name of the segment for people: the pack, and where the segment begins in it. It belongs to no
+        object."""
         return f"{self.pack(entry)}:{self.position}"
 
     def folder(self, topic: str, entry: SegmentEntry) -> str:
         return names.PACKS
 
     def all_sizes(self, entry: SegmentEntry) -> dict[str, int]:
-        """The sizes of all files, in the order in which they lie in the pack."""
+        """Return the sizes of all files, in the order in which they lie in the pack."""
         parts = {names.TXNPARTS: self.txnparts_bytes} if self.txnparts_bytes else {}
         return {**self.sizes(entry), **parts}
 
@@ -200,11 +201,11 @@ class PackFiles(KafkaFiles):
         raise KeyError(suffix)
 
     def whole(self, entry: SegmentEntry) -> FilePlace:
-        """Where all files of the segment lie together."""
+        """Return where all files of the segment lie together."""
         return FilePlace(self.pack(entry), self.position, sum(self.all_sizes(entry).values()))
 
     def objects(self, topic: str, entry: SegmentEntry) -> dict[str, int]:
-        """The pack, and how many bytes it has at least."""
+        """Return the pack, and how many bytes it has at least."""
         whole = self.whole(entry)
         return {whole.path: whole.end}
 
@@ -364,7 +365,7 @@ class SegmentEntry:
         attempt: int,
         stored_bytes: int = 0,
     ) -> Self:
-        """The entry of a finished segment."""
+        """Return the entry of a finished segment."""
         return cls(
             topic_id=topic_id,
             partition=partition,
@@ -418,11 +419,11 @@ class SegmentEntry:
         return self.files.suffix
 
     def stem(self, topic: str) -> str:
-        """The path of its objects without the suffix; `topic` is the name of `topic_id`."""
+        """Return the path of its objects without the suffix; `topic` is the name of `topic_id`."""
         return self.files.stem(topic, self)
 
     def topic_folder(self, topic: str) -> str:
-        """The folder of the objects of its topic, with all partitions."""
+        """Return the folder of the objects of its topic, with all partitions."""
         return self.files.folder(topic, self)
 
     def objects(self, topic: str) -> dict[str, int]:
@@ -430,7 +431,7 @@ class SegmentEntry:
         return self.files.objects(topic, self)
 
     def place(self, topic: str, suffix: str) -> FilePlace:
-        """Where its file with this suffix lies, be it an object of its own or a part of a pack."""
+        """Return where its file with this suffix lies, be it an object of its own or a part of a pack."""
         return self.files.place(topic, self, suffix)
 
     @property
@@ -448,8 +449,8 @@ class SegmentEntry:
         return self
 
     def cut(self, start: int, end: int) -> SegmentEntry:
-        """The part of the segment that lies in [start, end); the segment itself if all of it does. Raises ValueError if
-        nothing does."""
+        """Return the part of the segment that lies in [start, end); the segment itself if all of it does. Raises
+        ValueError if nothing does."""
         whole, low, high = self.uncut, max(start, self.base_offset), min(end, self.next_offset)
         if (low, high) == (self.base_offset, self.next_offset):
             return self

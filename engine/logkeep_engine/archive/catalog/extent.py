@@ -19,11 +19,11 @@ class ExtentTable(Protocol):
     def __len__(self) -> int: ...
 
     def span(self, index: int) -> Range:
-        """The offsets [start, end) of an extent."""
+        """Return the offsets [start, end) of an extent."""
         ...
 
     def position(self, offset: int) -> int:
-        """The number of extents that begin below `offset`."""
+        """Return the number of extents that begin below `offset`."""
         ...
 
 
@@ -64,7 +64,7 @@ class Slices(Generic[Table]):
 
     @classmethod
     def within(cls, table: Table, start: int, end: int) -> Slices[Table]:
-        """The extents of a table that have an offset in [start, end)."""
+        """Return the extents of a table that have an offset in [start, end)."""
         first = table.position(start)
         if first and table.span(first - 1)[1] > start:
             first -= 1
@@ -74,12 +74,12 @@ class Slices(Generic[Table]):
         return self.last - self.first
 
     def spans(self) -> Iterator[tuple[int, Range]]:
-        """The number of each extent, and the offsets of it that count."""
+        """Yield the number of each extent, and the offsets of it that count."""
         for index in range(self.first, self.last):
             yield index, self._part(self.table.span(index))
 
     def cut(self) -> dict[int, Range]:
-        """The offsets that count of the extents that are not whole, by number."""
+        """Return the offsets that count of the extents that are not whole, by number."""
         found = {}
         for index in {self.first, self.last - 1} if len(self) else ():
             span = self.table.span(index)

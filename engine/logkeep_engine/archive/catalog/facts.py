@@ -35,7 +35,7 @@ NO_COMMIT = -1
 
 
 def _is_text(value: object) -> bool:
-    """Whether it is a text that can be encoded: JSON has halves of characters, too."""
+    """Return whether it is a text that can be encoded: JSON has halves of characters, too."""
     try:
         return isinstance(value, str) and bool(value.isascii() or value.encode())
     except UnicodeEncodeError:
@@ -187,7 +187,7 @@ class Branching:
 
 
 def branch_id(topic_id: str, number: int) -> str:
-    """The id of the topic's branch `number`, from 1."""
+    """Return the id of the topic's branch `number`, from 1."""
     if not 1 <= number <= _MAX_BRANCHES:
         raise ValueError(f"topic id {topic_id} with {number} branches")
     own = urlsafe_b64encode(hashlib.sha256(f"{topic_id} {number}".encode()).digest()).decode()
@@ -290,11 +290,11 @@ class RunEntry:
         return replace(self, epoch=epoch, end_time=time, outcome=RunOutcome.SUCCEEDED, message="")
 
     def added(self, records: int, size: int, segments: int) -> RunEntry:
-        """The run with what a commit has added."""
+        """Return the run with what a commit has added."""
         return replace(self, records=self.records + records, bytes=self.bytes + size, segments=self.segments + segments)
 
     def begun_again(self, epoch: int) -> RunEntry:
-        """The run with one attempt more."""
+        """Return the run with one attempt more."""
         before = self.success
         return replace(
             self,
@@ -308,7 +308,7 @@ class RunEntry:
         )
 
     def ended(self, outcome: RunOutcome, time: int, message: str) -> RunEntry:
-        """The run at its end. A success takes the place of an earlier one."""
+        """Return the run at its end. A success takes the place of an earlier one."""
         found = replace(self, end_time=time, outcome=outcome, message=message)
         return replace(found, succeeded_epoch=0, succeeded_time=0) if outcome is RunOutcome.SUCCEEDED else found
 

@@ -106,20 +106,20 @@ LAYOUT_NAMES = {
 
 
 def paths() -> list[str]:
-    """All attributes of a SegmentEntry that the catalog keeps, without topic id, partition and layout."""
+    """Return all attributes of a SegmentEntry that the catalog keeps, without topic id, partition and layout."""
     kept = [field.path for field in FIELDS if field.path != "layout"]
     at = kept.index("flags")
     return [*kept[:at], *FLAGS, *kept[at + 1 :]]
 
 
 def at(path: str, layout: Layout = Layout.KAFKA) -> int:
-    """The place of a field in an unpacked row."""
+    """Return the place of a field in an unpacked row."""
     return next(field.at for field in FIELDS if field.path == path and layout in field.layouts)
 
 
 def numbers(layout: Layout) -> list[SegmentField]:
-    """The fields of the integers that a packed row begins with, in its order. A layout without a field of its own at a
-    place has the field of a pack there, which is 0."""
+    """Return the fields of the integers that a packed row begins with, in its order. A layout without a field of its
+    own at a place has the field of a pack there, which is 0."""
     found = {
         field.at: field
         for wanted in (_EVERY, layout)
@@ -130,14 +130,14 @@ def numbers(layout: Layout) -> list[SegmentField]:
 
 
 def _row_fields() -> list[SegmentField]:
-    """The fields of a pack, one for each place of a packed row, in its order."""
+    """Return the fields of a pack, one for each place of a packed row, in its order."""
     found = {field.at: field for field in reversed(FIELDS) if _EVERY in field.layouts}
     return [found[place] for place in sorted(found)]
 
 
 def packed_columns() -> list[tuple[str, list[int | None]]]:
-    """The columns of a commit's table after topic id and partition, for the kernel: the type of those that hold a
-    number, the name of others, and where a packed row has it, by layout."""
+    """Return the columns of a commit's table after topic id and partition, for the kernel: the type of those that hold
+    a number, the name of others, and where a packed row has it, by layout."""
     kept = _row_fields()
     begins = accumulate((calcsize(f"<{item.kind}") for item in kept), initial=0)
     begin = {item.at: start for item, start in zip(kept, begins, strict=False)}
@@ -159,7 +159,7 @@ def _row_columns() -> tuple[str, ...]:
 
 
 def _row_layout() -> str:
-    """The row as Python's `struct` names it: little-endian without padding, equal integers counted together."""
+    """Return the row as Python's `struct` names it: little-endian without padding, equal integers counted together."""
     layout = "<"
     kinds = [*(kind for field in _row_fields() for kind in _single(field.kind)), FieldKind.BITS]
     for kind, some in groupby(kinds):

@@ -97,8 +97,8 @@ class KeepsGenerations(HeldPartitions, ABC):
 
 
 def generation_of(state: KeepsGenerations, key: Partition) -> Generation:
-    """The generations of a partition, as the line that the state shows has them. What was archived before there were
-    generations is the first one."""
+    """Return the generations of a partition, as the line that the state shows has them. What was archived before there
+    were generations is the first one."""
     coming = state.next_generations.get(key)
     forks: list[int] = []
     again, epoch = None, 0
@@ -118,20 +118,20 @@ def generation_of(state: KeepsGenerations, key: Partition) -> Generation:
 
 
 def passive_of(state: KeepsGenerations, key: Partition) -> PassiveGeneration | None:
-    """The generation of a partition that is being read."""
+    """Return the generation of a partition that is being read."""
     known = state.next_generations.get(key)
     return None if known is None else known.passive
 
 
 def unread(state: KeepsGenerations, key: Partition, passive: PassiveGeneration) -> list[Range]:
-    """The ranges of a passive generation that are not archived yet."""
+    """Return the ranges of a passive generation that are not archived yet."""
     if passive.start >= passive.end:
         return []
     return state.of_generation(passive.number).uncovered(*key, passive.start, passive.end)
 
 
 def is_dense(state: KeepsGenerations, key: Partition, end: int) -> bool:
-    """Whether no offset is missing below `end`, so that compaction has taken nothing."""
+    """Return whether no offset is missing below `end`, so that compaction has taken nothing."""
     accounted = state.accounted_for(*key)
     reached = accounted[0][0] if accounted else 0
     for entry in state.segments.get(key, ()):
@@ -144,7 +144,7 @@ def is_dense(state: KeepsGenerations, key: Partition, end: int) -> bool:
 
 
 def _why_not(state: KeepsGenerations, change: GenerationChange, known: Generation) -> str | None:
-    """The reason why a change cannot follow what is known of its partition, or None."""
+    """Return the reason why a change cannot follow what is known of its partition, or None."""
     key = (change.topic_id, change.partition)
     where = f"generation {change.number} of topic id {key[0]} partition {key[1]}"
     if change.step is GenerationStep.BEGIN:
@@ -166,7 +166,7 @@ def _why_not(state: KeepsGenerations, change: GenerationChange, known: Generatio
 
 
 def _joins(state: KeepsGenerations, key: Partition, passive: PassiveGeneration) -> bool:
-    """Whether nothing lies across the end of a passive generation, neither of it nor of what is active."""
+    """Return whether nothing lies across the end of a passive generation, neither of it nor of what is active."""
     if any(end > passive.end for _, end in state.of_generation(passive.number).held(key).coverage):
         return False
     entries = state.segments.get(key, ())
@@ -174,7 +174,7 @@ def _joins(state: KeepsGenerations, key: Partition, passive: PassiveGeneration) 
 
 
 def checked(state: KeepsGenerations, changes: Iterable[GenerationChange]) -> tuple[GenerationChange, ...]:
-    """The changes, in their order. Raises ValueError if one cannot follow those before it."""
+    """Return the changes, in their order. Raises ValueError if one cannot follow those before it."""
     wanted, known = tuple(changes), dict[Partition, Generation]()
     for change in wanted:
         key = (change.topic_id, change.partition)

@@ -41,7 +41,7 @@ class PartitionFacts:
     cuts: Cuts = field(default_factory=lambda: NO_CUTS)
 
     def table(self, key: Partition = _ANY) -> PackedSegments:
-        """The segments, those that are cut as slices."""
+        """Return the segments, those that are cut as slices."""
         return PackedSegments(key, self.rows, self.cuts)
 
     @property
@@ -53,7 +53,7 @@ class PartitionFacts:
         return ranges
 
     def within(self, start: int, end: int) -> PartitionFacts:
-        """The part of it that lies in [start, end), without leader epochs and snapshots."""
+        """Return the part of it that lies in [start, end), without leader epochs and snapshots."""
         some = Slices.within(self.table(), start, end)
         return PartitionFacts(
             some.table.between(some.first, some.last),
@@ -86,13 +86,13 @@ class PartitionFacts:
         add_range(self.removed, start, end)
 
     def _nothing_between(self, start: int, end: int) -> bool:
-        """Whether no segment has its first offset in [start, end), and none will."""
+        """Return whether no segment has its first offset in [start, end), and none will."""
         entries = self.table()
         return entries.position(end) <= entries.position(start) and not without(start, end, self.accounted)
 
 
 def cuts_within(some: Slices[PackedSegments]) -> Cuts:
-    """The offsets that count of those of these segments that are cut, by their numbers in their table."""
+    """Return the offsets that count of those of these segments that are cut, by their numbers in their table."""
     return {at: cut for at, cut in some.table.cuts.items() if some.first <= at < some.last} | some.cut()
 
 
@@ -122,12 +122,12 @@ class HeldLine:
 
 
 def lines_of(held: Sequence[HeldLine]) -> Lines:
-    """The lines without what lies on them."""
+    """Return the lines without what lies on them."""
     return Lines(tuple(item.line for item in held))
 
 
 def shown_facts(held: Sequence[HeldLine], number: int) -> PartitionFacts:
-    """All that the archive has of the line of this number: of each range of offsets, what lies on its owner."""
+    """Return all that the archive has of the line of this number: of each range of offsets, what lies on its owner."""
     lines = lines_of(held)
     path = lines.path(number)
     found = PartitionFacts()
@@ -152,8 +152,8 @@ def snapshots_of(held: Sequence[HeldLine], lines: Lines, number: int) -> list[tu
 
 
 def segments_of(key: Partition, held: Sequence[HeldLine], number: int) -> Iterator[tuple[int, SegmentEntry]]:
-    """The segments of which a line has something, whole and in order, each with the number of the line on which it
-    lies."""
+    """Yield the segments of which a line has something, whole and in order, each with the number of the line on which
+    it lies."""
     for piece in lines_of(held).path(number):
         some = Slices.within(held[piece.owner].held.table(key), piece.start, piece.end)
         for at in range(some.first, some.last):
@@ -161,12 +161,12 @@ def segments_of(key: Partition, held: Sequence[HeldLine], number: int) -> Iterat
 
 
 def lines_in_use(held: Sequence[HeldLine]) -> list[int]:
-    """The numbers of the lines that users can choose: the current one, then the branches."""
+    """Return the numbers of the lines that users can choose: the current one, then the branches."""
     return [len(held) - 1, *(number for number, item in enumerate(held) if item.branch_id)]
 
 
 def _epochs(held: Sequence[HeldLine], number: int) -> list[EpochStart]:
-    """The leader epochs of a line. A log that was read again has those of its base."""
+    """Return the leader epochs of a line. A log that was read again has those of its base."""
     item = held[number]
     found = _epochs(held, item.line.base) if number else []
     if found and item.line.again:
@@ -206,7 +206,7 @@ class Branch:
 
 
 def branches_of(key: Partition, held: Sequence[HeldLine]) -> Iterator[Branch]:
-    """The branches of a partition, in the order in which they were made."""
+    """Yield the branches of a partition, in the order in which they were made."""
     for number, item in enumerate(held):
         if item.branch_id:
             offset = fork_of(held, number)
@@ -219,13 +219,13 @@ def branches_of(key: Partition, held: Sequence[HeldLine]) -> Iterator[Branch]:
 
 
 def fork_of(held: Sequence[HeldLine], number: int) -> int:
-    """The offset at which the log of a line was cut off."""
+    """Return the offset at which the log of a line was cut off."""
     return next(item.line.start for item in held if item.line.base == number and not item.line.again)
 
 
 def in_branch(group: GroupEntry, branch: Branch) -> GroupEntry:
-    """The position of a group in the log as it was before the fork. After the fork only the leader epoch says in which
-    log a position lies."""
+    """Return the position of a group in the log as it was before the fork. After the fork only the leader epoch says in
+    which log a position lies."""
     if (group.topic_id, group.partition) != branch.key or group.offset <= branch.offset:
         return group
     if 0 <= group.leader_epoch <= branch.lineage.newest:

@@ -47,11 +47,11 @@ class HeldPartitions:
         self.shown: dict[Partition, int] = {}
 
     def partitions(self) -> list[Partition]:
-        """Every partition with a segment, coverage or gap, sorted."""
+        """Return every partition with a segment, coverage or gap, sorted."""
         return sorted({*self.segments, *self.coverage, *self.gaps})
 
     def accounted_for(self, topic_id: str, partition: int) -> list[Range]:
-        """The ranges for which the archive accounts, merged and sorted: archived ranges and gaps."""
+        """Return the ranges for which the archive accounts, merged and sorted: archived ranges and gaps."""
         key = (topic_id, partition)
         ranges = list(self.coverage.get(key, ()))
         for gap in self.gaps.get(key, ()):
@@ -59,13 +59,13 @@ class HeldPartitions:
         return ranges
 
     def next_offset(self, topic_id: str, partition: int) -> int | None:
-        """The end of the first range for which the archive accounts; None if there is none."""
+        """Return the end of the first range for which the archive accounts; None if there is none."""
         ranges = self.accounted_for(topic_id, partition)
         return ranges[0][1] if ranges else None
 
     def uncovered(self, topic_id: str, partition: int, start: int, end: int) -> list[Range]:
-        """The ranges in [start, end) for which the archive does not account. The time that this takes depends on what
-        lies in [start, end), and not on what else the partition has."""
+        """Return the ranges in [start, end) for which the archive does not account. The time that this takes depends on
+        what lies in [start, end), and not on what else the partition has."""
         key = (topic_id, partition)
         left = without(start, end, self.coverage.get(key, ()))
         if key not in self.gaps:
@@ -79,7 +79,7 @@ class HeldPartitions:
         return without(start, end, ranges)
 
     def gaps_in(self, topic_id: str, partition: int, start: int, end: int) -> list[Gap]:
-        """The recorded gaps that share an offset with [start, end)."""
+        """Return the recorded gaps that share an offset with [start, end)."""
         gaps = self.gaps.get((topic_id, partition), ())
         # Gaps do not overlap: only the last gap that starts before may reach inside.
         first = max(0, bisect_left(gaps, start, key=_start) - 1)
@@ -93,7 +93,7 @@ class HeldPartitions:
         return [part for covered in self.coverage.get((topic_id, partition), ()) for part in without(*covered, removed)]
 
     def removed_between(self, topic_id: str, partition: int) -> list[Range]:
-        """The ranges that retention has removed between segments that are left."""
+        """Return the ranges that retention has removed between segments that are left."""
         key = (topic_id, partition)
         entries = self.segments.get(key)
         if entries is None:
@@ -102,13 +102,13 @@ class HeldPartitions:
         return [item for item in self.removed.get(key, ()) if first < item[0] < last]
 
     def last_before(self, topic_id: str, partition: int, offset: int) -> SegmentEntry | None:
-        """The segment with the highest base offset below `offset`."""
+        """Return the segment with the highest base offset below `offset`."""
         entries = self.segments.get((topic_id, partition))
         at = entries.position(offset) if entries is not None else 0
         return entries[at - 1] if entries is not None and at else None
 
     def held_until(self, topic_id: str, partition: int, offset: int) -> int:
-        """The end of the segment that begins last before `offset`, which retention may have removed; 0: there is
+        """Return the end of the segment that begins last before `offset`, which retention may have removed; 0: there is
         none."""
         before = self.last_before(topic_id, partition, offset)
         removed = self.removed.get((topic_id, partition), [])
@@ -116,7 +116,8 @@ class HeldPartitions:
         return max(before.next_offset if before is not None else 0, removed[at - 1][1] if at else 0)
 
     def lineage(self, topic_id: str, partition: int) -> Lineage:
-        """The leaders that have written what the archive accounts for of a partition, as far as they are known."""
+        """Return the leaders that have written what the archive accounts for of a partition, as far as they are
+        known."""
         key = (topic_id, partition)
         ranges = self.accounted_for(*key)
         end = ranges[-1][1] if ranges else 0
@@ -124,15 +125,16 @@ class HeldPartitions:
         return Lineage(epochs, self.held_until(*key, end), end, self.leaders.get(key, UNKNOWN))
 
     def line_number(self, key: Partition) -> int:
-        """The number of the line of a partition that the state shows."""
+        """Return the number of the line of a partition that the state shows."""
         return self.shown.get(key, max(0, len(self.lines.get(key, ())) - 1))
 
     def shown_lines(self, key: Partition) -> Sequence[HeldLine]:
-        """The line of a partition that the state shows, and those on which it stands, in order; none if it has one."""
+        """Return the line of a partition that the state shows, and those on which it stands, in order; none if it has
+        one."""
         return self.lines.get(key, [])[: self.line_number(key) + 1]
 
     def own_facts(self, key: Partition) -> list[PartitionFacts]:
-        """All that lies on each line of a partition, by its number."""
+        """Return all that lies on each line of a partition, by its number."""
         return [line.held for line in self.lines[key]] if key in self.lines else [self.held(key)]
 
     @property
@@ -141,19 +143,19 @@ class HeldPartitions:
         return {key: list(branches_of(key, self.lines[key])) for key in self.lines if self.has_branches(key)}
 
     def has_branches(self, key: Partition) -> bool:
-        """Whether the log of a partition was cut off."""
+        """Return whether the log of a partition was cut off."""
         return any(line.branch_id for line in self.lines.get(key, ()))
 
     def has_branch(self, key: Partition, branch_id: str) -> bool:
-        """Whether a partition has the branch of this id."""
+        """Return whether a partition has the branch of this id."""
         return any(line.branch_id == branch_id for line in self.lines.get(key, ()))
 
     def old_ends(self, key: Partition) -> list[EpochStart]:
-        """The last leader epoch of each branch of a partition, and the offset at which the branch begins."""
+        """Return the last leader epoch of each branch of a partition, and the offset at which the branch begins."""
         return [(branch.lineage.newest, branch.offset) for branch in branches_of(key, self.lines.get(key, ()))]
 
     def branch_ids(self, topic_id: str) -> list[str]:
-        """The branches of all partitions of a topic, in the order in which they were made."""
+        """Return the branches of all partitions of a topic, in the order in which they were made."""
         found = (line.branch_id for (owner, _), some in self.lines.items() if owner == topic_id for line in some)
         return sorted({branch_id for branch_id in found if branch_id})
 
@@ -168,7 +170,7 @@ class HeldPartitions:
         self.hold(key, shown_facts(self.lines[key], self.line_number(key)))
 
     def held(self, key: Partition) -> PartitionFacts:
-        """All that the archive has of a partition, as it is shown: without a passive generation."""
+        """Return all that the archive has of a partition, as it is shown: without a passive generation."""
         return PartitionFacts(
             self.segments.rows(key),
             self.coverage.get(key, []),

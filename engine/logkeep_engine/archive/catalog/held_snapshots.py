@@ -26,16 +26,16 @@ class HeldSnapshot:
         return cls(entry.end, entry.leader_epoch, entry.time, b"".join(map(pack, entry.parts)))
 
     def parts(self, key: Partition) -> PackedSegments:
-        """The parts of the snapshot of this partition."""
+        """Return the parts of the snapshot of this partition."""
         return PackedSegments(key, self.rows)
 
     def entry(self, key: Partition) -> SnapshotEntry:
-        """The snapshot as a commit has it."""
+        """Return the snapshot as a commit has it."""
         return SnapshotEntry(*key, self.end, self.leader_epoch, self.time, tuple(self.parts(key)))
 
 
 def with_snapshot(held: Sequence[HeldSnapshot], more: HeldSnapshot) -> list[HeldSnapshot]:
-    """The snapshots of a partition and one more after them. Raises ValueError if it is not after them."""
+    """Return the snapshots of a partition and one more after them. Raises ValueError if it is not after them."""
     found = [*held, more]
     if any(before.end >= after.end for before, after in pairwise(found)):
         raise ValueError(f"snapshot {more.end} after snapshot {held[-1].end}")

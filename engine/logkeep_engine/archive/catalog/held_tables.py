@@ -46,8 +46,8 @@ class HeldTable:
 
 
 def held_tables(state: ArchiveState, topic_ids: Container[str] | None = None) -> Iterator[HeldTable]:
-    """Everything that has objects and was not removed, or what these topics have of it: one kind after the other, each
-    by partition."""
+    """Return everything that has objects and was not removed, or what these topics have of it: one kind after the
+    other, each by partition."""
     passive: Mapping[Partition, PackedSegments] = {} if state.passive is None else state.passive.segments
     keys = _keys({*state.segments, *state.snapshots, *state.lines}, topic_ids)
     found = [
@@ -59,14 +59,14 @@ def held_tables(state: ArchiveState, topic_ids: Container[str] | None = None) ->
 
 
 def tables_of(state: ArchiveState) -> Iterator[tuple[Partition, int, PackedSegments]]:
-    """The segments on each line of each partition: partition, number of the line, segments."""
+    """Yield the segments on each line of each partition: partition, number of the line, segments."""
     for key in sorted({*state.segments, *state.lines}):
         for line, own in enumerate(state.own_facts(key)):
             yield key, line, own.table(key)
 
 
 def _logs(state: ArchiveState, key: Partition) -> Iterator[tuple[TableKind, PackedSegments]]:
-    """The segments of which the current line has something, whole, and then the rest of each line."""
+    """Yield the segments of which the current line has something, whole, and then the rest of each line."""
     if key not in state.lines:
         if key in state.segments:
             yield TableKind.LOG, state.segments[key]
@@ -93,7 +93,7 @@ def _snapshots(state: ArchiveState, key: Partition) -> Iterator[tuple[TableKind,
 
 
 def removed_tables(state: ArchiveState, topic_ids: Container[str] | None = None) -> Iterator[HeldTable]:
-    """The segments that commits have removed and that are not deleted yet, or those of these topics, in order."""
+    """Yield the segments that commits have removed and that are not deleted yet, or those of these topics, in order."""
     for item in state.unpurged:
         for key, some in item.segments.items():
             if topic_ids is None or key[0] in topic_ids:
@@ -105,14 +105,14 @@ def _keys(keys: Iterable[Partition], topic_ids: Container[str] | None) -> list[P
 
 
 def deleted(newest: ArchiveState, key: Partition, segments: Sequence[SegmentEntry]) -> int:
-    """How many of these segments of a partition, or parts of its snapshots, are deleted by right: the archive has no
-    object of them any more."""
+    """Return how many of these segments of a partition, or parts of its snapshots, are deleted by right: the archive
+    has no object of them any more."""
     tables = (*held_tables(newest, {key[0]}), *removed_tables(newest, {key[0]}))
     return len(_unnamed(tables, key, segments))
 
 
 def removed(newest: ArchiveState, key: Partition, segments: Sequence[SegmentEntry]) -> list[SegmentEntry]:
-    """Those of these segments, or parts of snapshots, that the archive does not have any more. Their objects may
+    """Return those of these segments, or parts of snapshots, that the archive does not have any more. Their objects may
     still be there."""
     return _unnamed(held_tables(newest, {key[0]}), key, segments)
 

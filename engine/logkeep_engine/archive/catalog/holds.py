@@ -47,5 +47,5 @@ class Hold:
 
 
 def topic_hold(holds: Iterable[Hold], topic: str) -> Hold | None:
-    """The first hold on a topic of this name, if there is one."""
+    """Return the first hold on a topic of this name, if there is one."""
     return next((hold for hold in holds if hold.kind is HoldKind.TOPIC and Pattern(hold.name).matches(topic)), None)

@@ -71,7 +71,8 @@ _COLUMNS = {
 
 
 def check_hash(value: object, what: str) -> str:
-    """The SHA-256 of a commit in hex digits, or "" where there is no commit. Raises ValueError for anything else."""
+    """Return the SHA-256 of a commit in hex digits, or "" where there is no commit. Raises ValueError for anything
+    else."""
     if not isinstance(value, str) or (value and _HASH.fullmatch(value) is None):
         raise ValueError(f"{what} is {ascii(value)[:_SHOWN]}, which is not a SHA-256")
     return value
@@ -95,7 +96,7 @@ def check_values(document: Mapping[str, Any], kinds: Mapping[str, ValueKind]) ->
 
 
 def ranges_of(items: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The ranges of a checkpoint. Raises TypeError and ValueError for anything else."""
+    """Return the ranges of a checkpoint. Raises TypeError and ValueError for anything else."""
     found = [(start, end) for start, end in items]
     for start, end in found:
         if type(start) is not int or type(end) is not int or not 0 <= start < end <= MAX_OFFSET:
@@ -104,7 +105,8 @@ def ranges_of(items: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def epochs_of(items: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The leader epochs of a checkpoint, and where they begin. Raises TypeError and ValueError for anything else."""
+    """Return the leader epochs of a checkpoint, and where they begin. Raises TypeError and ValueError for anything
+    else."""
     found = [(epoch, start) for epoch, start in items]
     for epoch, start in found:
         if type(epoch) is not int or type(start) is not int:  # a check of all in one call costs more: most have one

@@ -9,7 +9,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 
 
 def remembered(state: ArchiveState, topic: TopicEntry) -> TopicEntry:
-    """The topic with all that the archive knows of it.
+    """Return the topic with all that the archive knows of it.
 
     It has all partitions that were seen once. Kafka removes none, but a number may come from an old state: a
     plan that was stored before another run, or a broker that is late. Readers look for no partition above the number.
@@ -30,5 +30,5 @@ def remembered(state: ArchiveState, topic: TopicEntry) -> TopicEntry:
 
 
 def _newest_point(state: ArchiveState) -> int:
-    """The epoch of the newest run that has succeeded; 0 if none has."""
+    """Return the epoch of the newest run that has succeeded; 0 if none has."""
     return max((run.epoch for run in state.successes()), default=0)

@@ -95,7 +95,7 @@ def add_epoch(history: list[EpochStart], epoch: int, start: int) -> bool:
 
 
 def news(history: Sequence[EpochStart], found: Iterable[LeaderEpoch]) -> list[LeaderEpoch]:
-    """The items of `found`, all of one partition, that its history does not say yet."""
+    """Return the items of `found`, all of one partition, that its history does not say yet."""
     known = list(history)
     return [item for item in found if add_epoch(known, item.epoch, item.start)]
 

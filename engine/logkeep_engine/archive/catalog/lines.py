@@ -50,7 +50,7 @@ class Lines:
             raise ValueError("line 0 is not its own everywhere")
 
     def owner(self, number: int, offset: int) -> int:
-        """The line that owns an offset of a line."""
+        """Return the line that owns an offset of a line."""
         line = self.lines[number]
         while not line.start <= offset < line.end:
             number = line.base
@@ -58,7 +58,7 @@ class Lines:
         return number
 
     def path(self, number: int, end: int = FOREVER) -> list[Owned]:
-        """The owners of the offsets of a line below `end`, in order."""
+        """Return the owners of the offsets of a line below `end`, in order."""
         wanted: list[Range] = [(0, min(end, FOREVER))] if end > 0 else []
         found: list[Owned] = []
         while wanted:
@@ -76,7 +76,7 @@ class Lines:
         return sorted(found, key=_start)
 
     def agree(self, one: int, other: int) -> int:
-        """The offset up to which two lines have the same owners."""
+        """Return the offset up to which two lines have the same owners."""
         if one == other:
             return FOREVER
         mine, its = self.path(one), self.path(other)

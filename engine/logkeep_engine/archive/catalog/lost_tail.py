@@ -138,7 +138,7 @@ def _list_runs(storage: Storage) -> _Runs:
 
 
 def _worth_reading(heartbeats: dict[str, ObjectInfo], state: ArchiveState, thorough: bool) -> dict[str, str]:
-    """The paths of the heartbeats that are read, by run id."""
+    """Return the paths of the heartbeats that are read, by run id."""
     last = sorted(heartbeats.values(), key=attrgetter("modified"))[-_LAST_WRITTEN:]
     newest = {info.path for info in last}
     return {
@@ -152,7 +152,7 @@ def _worth_reading(heartbeats: dict[str, ObjectInfo], state: ArchiveState, thoro
 
 
 def _read_beats(storage: Storage, archive_id: str, paths: dict[str, str]) -> dict[str, SeenNote]:
-    """The heartbeats by run id. Those of another archive, which may have lain here before, are left out."""
+    """Return the heartbeats by run id. Those of another archive, which may have lain here before, are left out."""
 
     def read(path: str) -> SeenNote | None:
         try:

@@ -85,8 +85,8 @@ def confirm_owner(archive: Archive) -> None:
 
 
 def _consented(archive: Archive, state: ArchiveState) -> bool:
-    """Whether the consent names the newest commit. A consent from before, with which the owner has the archive now,
-    was used."""
+    """Return whether the consent names the newest commit. A consent from before, with which the owner has the archive
+    now, was used."""
     if state.commit < 0:  # there is none to name: `archive.json` is all that is left of it
         return archive.claim.consent == NEW
     now = newest(state)

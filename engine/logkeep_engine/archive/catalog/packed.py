@@ -59,9 +59,9 @@ _NUMBERS = [attrgetter(*(field.path for field in fields.numbers(layout))) for la
 
 
 def pack(entry: SegmentEntry) -> bytes:
-    """The row of a segment; of a slice, that of the whole one. Raises ValueError for what no row can hold: an unknown
-    codec, a digest that is not 256 bits in hex, a number of more than 64 bits (32 for counts of batches by codec and
-    sizes of indexes)."""
+    """Return the row of a segment; of a slice, that of the whole one. Raises ValueError for what no row can hold: an
+    unknown codec, a digest that is not 256 bits in hex, a number of more than 64 bits (32 for counts of batches by
+    codec and sizes of indexes)."""
     entry, layout = entry.uncut, entry.layout
     own = entry.digest.hex, DIGEST_NUMBERS[entry.digest.algorithm]
     return pack_facts(
@@ -77,8 +77,8 @@ def pack_facts(
     flags: int,
     layout: Layout,
 ) -> bytes:
-    """The row of a segment with the `numbers` of `fields.numbers(layout)`; `flags` has the bits of `fields.FLAGS`, and
-    `digest` is one in hex, with the number of its algorithm. Raises ValueError as `pack` does."""
+    """Return the row of a segment with the `numbers` of `fields.numbers(layout)`; `flags` has the bits of
+    `fields.FLAGS`, and `digest` is one in hex, with the number of its algorithm. Raises ValueError as `pack` does."""
     if not _KNOWN_CODECS.issuperset(codecs):
         raise ValueError(f"segment with codecs {', '.join(codecs)}")
     count = codecs.get
@@ -108,7 +108,7 @@ def _hash(text: str, number: int = 0) -> bytes:
 
 
 def digests_of(rows: bytes | bytearray) -> dict[str, int]:
-    """How many segments of these rows have a digest of each algorithm, by its name."""
+    """Return how many segments of these rows have a digest of each algorithm, by its name."""
     numbers = rows[ROW_BYTES - 1 :: ROW_BYTES]  # the last byte of a row is the number of its digest's algorithm
     return {name_of(algorithm): numbers.count(number) for algorithm, number in DIGEST_NUMBERS.items()}
 
@@ -124,7 +124,7 @@ def check_numbers(rows: bytes, start: int = 0) -> None:
 
 
 def offsets_of(row: bytes) -> tuple[int, int]:
-    """The base and the next offset of a row."""
+    """Return the base and the next offset of a row."""
     base, following = _OFFSETS.unpack(row)
     return int(base), int(following)
 
@@ -138,7 +138,7 @@ def identity_of(row: bytes) -> tuple[int, int, int, int]:
 
 
 def sums_of(rows: bytes | bytearray) -> tuple[int, int]:
-    """The sums of records and bytes of these rows."""
+    """Return the sums of records and bytes of these rows."""
     records = size = 0
     for some, more in _SUMS.iter_unpack(bytes(rows)):
         records += some
@@ -147,7 +147,7 @@ def sums_of(rows: bytes | bytearray) -> tuple[int, int]:
 
 
 def packs_of(rows: bytes | bytearray) -> set[PackId]:
-    """The packs that these rows name."""
+    """Return the packs that these rows name."""
     # one byte of each row names its layout, so rows are unpacked only if one of them is in a pack
     if Layout.PACK not in rows[ROW_BYTES + LAYOUT_AT :: ROW_BYTES]:
         return set()
@@ -155,7 +155,7 @@ def packs_of(rows: bytes | bytearray) -> set[PackId]:
 
 
 def without_bases(rows: bytes | bytearray, bases: Set[int]) -> tuple[bytearray, list[bytes]]:
-    """The rows without those of segments with these base offsets, and the latter in order."""
+    """Return the rows without those of segments with these base offsets, and the latter in order."""
     left, gone = bytearray(), []
     for at in range(0, len(rows), ROW_BYTES):
         row = bytes(rows[at : at + ROW_BYTES])
@@ -167,7 +167,7 @@ def without_bases(rows: bytes | bytearray, bases: Set[int]) -> tuple[bytearray, 
 
 
 def with_row(rows: bytes | bytearray, row: bytes) -> bytearray:
-    """The rows with one more, where its base offset belongs. A bytearray is changed and returned."""
+    """Return the rows with one more, where its base offset belongs. A bytearray is changed and returned."""
     found = rows if isinstance(rows, bytearray) else bytearray(rows)
     (base,) = _BASE.unpack_from(row)
     # runs append: nearly every row belongs at the end, and is not searched for
@@ -184,12 +184,12 @@ def _base_offset(rows: bytes | bytearray, index: int) -> int:
 
 
 def keyed_row(entry: SegmentEntry) -> tuple[Partition, bytes]:
-    """The partition of a segment, and its row."""
+    """Return the partition of a segment, and its row."""
     return (entry.topic_id, entry.partition), pack(entry)
 
 
 def _picking(paths: Sequence[str], layout: Layout = Layout.KAFKA) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """A function that takes these fields out of an unpacked row."""
+    """Return a function that takes these fields out of an unpacked row."""
     places = [fields.at(path, layout) for path in paths]
     if len(places) > 1:
         return itemgetter(*places)
@@ -225,7 +225,7 @@ _TXNINDEX_SHA256_AT = fields.at("files.txnindex_sha256")
 
 
 def _unpack(topic_id: str, partition: int, row: tuple[Any, ...]) -> SegmentEntry:
-    """The entry of a row. Raises ArchiveDamaged for a row of a checkpoint that no segment has."""
+    """Return the entry of a row. Raises ArchiveDamaged for a row of a checkpoint that no segment has."""
     try:
         return _entry_of(topic_id, partition, row)
     except ValueError as error:
@@ -265,7 +265,7 @@ class _Rows(Sequence[SegmentEntry]):
 
     @abstractmethod
     def _key(self, index: int) -> Partition:
-        """The partition of a row."""
+        """Return the partition of a row."""
 
     def __len__(self) -> int:
         return len(self._rows) // ROW_BYTES
@@ -293,7 +293,7 @@ class _Rows(Sequence[SegmentEntry]):
         return _unpack(*self._key(index), row)
 
     def sums(self) -> tuple[int, int]:
-        """The sums of records and bytes."""
+        """Return the sums of records and bytes."""
         return sums_of(self._rows)
 
     def __eq__(self, other: object) -> bool:
@@ -331,7 +331,7 @@ class SegmentBatch(_Rows):
 
 
 def sums_of_segments(segments: Sequence[SegmentEntry]) -> tuple[int, int]:
-    """The sums of records and bytes."""
+    """Return the sums of records and bytes."""
     if isinstance(segments, _Rows):
         return segments.sums()
     return sum(entry.records for entry in segments), sum(entry.bytes for entry in segments)
@@ -369,7 +369,7 @@ class PackedSegments(_Rows):
         return self._cuts
 
     def span(self, index: int) -> Range:
-        """The offsets of a segment that count."""
+        """Return the offsets of a segment that count."""
         cut = self._cuts.get(index)
         return offsets_of(self.row(index)) if cut is None else cut
 
@@ -384,15 +384,15 @@ class PackedSegments(_Rows):
         return self._rows
 
     def row(self, index: int) -> bytes:
-        """A packed row."""
+        """Return a packed row."""
         return bytes(self._rows[index * ROW_BYTES : (index + 1) * ROW_BYTES])
 
     def between(self, start: int, end: int) -> bytes:
-        """The packed rows of the segments from number `start` on, up to number `end`."""
+        """Return the packed rows of the segments from number `start` on, up to number `end`."""
         return bytes(self._rows[start * ROW_BYTES : end * ROW_BYTES])
 
     def since(self, offset: int) -> PackedSegments:
-        """The segments from an offset on. Of one that lies across it, the part from there on."""
+        """Return the segments from an offset on. Of one that lies across it, the part from there on."""
         first = self.position(offset)
         cuts = {at - first: cut for at, cut in self._cuts.items() if at >= first}
         if first and (end := self.span(first - 1)[1]) > offset:
@@ -401,7 +401,7 @@ class PackedSegments(_Rows):
         return PackedSegments(self._partition, self._rows[first * ROW_BYTES :], cuts)
 
     def position(self, offset: int) -> int:
-        """The number of segments with a base offset below `offset`."""
+        """Return the number of segments with a base offset below `offset`."""
         return bisect_left(range(len(self)), offset, key=self._base)
 
     def _base(self, index: int) -> int:
@@ -441,11 +441,11 @@ class SegmentTable(Mapping[Partition, PackedSegments]):
         return sum(map(len, self._rows.values())) // ROW_BYTES
 
     def rows(self, key: Partition) -> bytearray:
-        """The packed rows of a partition, to be read only; empty if it has none."""
+        """Return the packed rows of a partition, to be read only; empty if it has none."""
         return self._rows.get(key, bytearray())
 
     def cuts(self, key: Partition) -> Cuts:
-        """The offsets that count of those segments of a partition that are cut."""
+        """Return the offsets that count of those segments of a partition that are cut."""
         return self._cuts.get(key, NO_CUTS)
 
     def add(self, entry: SegmentEntry) -> None:
@@ -486,7 +486,7 @@ class SegmentTable(Mapping[Partition, PackedSegments]):
         self.replace_rows(key, b"".join(map(segments.row, numbers)), cuts)
 
     def copy(self) -> SegmentTable:
-        """A table that changes on its own; both share rows until one of them replaces its rows."""
+        """Return a table that changes on its own; both share rows until one of them replaces its rows."""
         other = SegmentTable()
         other._rows, other._cuts = dict(self._rows), dict(self._cuts)
         return other
@@ -505,7 +505,7 @@ class SegmentTable(Mapping[Partition, PackedSegments]):
         return gone
 
     def overlapping(self, entry: SegmentEntry) -> SegmentEntry | None:
-        """A segment of the same partition that shares an offset with `entry`."""
+        """Return a segment of the same partition that shares an offset with `entry`."""
         entries = self.get((entry.topic_id, entry.partition))
         if entries is None:
             return None

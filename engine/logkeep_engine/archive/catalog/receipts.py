@@ -29,7 +29,7 @@ class ReceiptCheck:
         """Those of passive generations, of the receipts that were taken for committed."""
 
     def _of(self, receipt: Receipt) -> ReceiptCheck:
-        """The check of what is held aside, for a receipt of a passive generation; else this one."""
+        """Return the check of what is held aside, for a receipt of a passive generation; else this one."""
         if not receipt.generation:
             return self
         if self._passive is None:
@@ -57,8 +57,8 @@ class ReceiptCheck:
         )
 
     def why_not(self, receipt: Receipt, epoch: int) -> str | None:
-        """The reason why the writer of `epoch` cannot commit a receipt, or None. `holds` tells whether the archive has
-        the receipt already."""
+        """Return the reason why the writer of `epoch` cannot commit a receipt, or None. `holds` tells whether the
+        archive has the receipt already."""
         if not receipt.coverage and not receipt.gaps:
             return "it accounts for no offsets"
         own = self._of(receipt)
@@ -156,7 +156,7 @@ def check_removal(
 
 
 def read_aside(state: ArchiveState, receipts: Sequence[Receipt]) -> PassiveFacts:
-    """The facts that these receipts add to passive generations."""
+    """Return the facts that these receipts add to passive generations."""
     if not receipts:
         return PassiveFacts()
     return PassiveFacts(
@@ -167,14 +167,14 @@ def read_aside(state: ArchiveState, receipts: Sequence[Receipt]) -> PassiveFacts
 
 
 def partition_of(item: LeaderEpoch | LeaderSeen) -> Partition:
-    """The partition of a leader epoch."""
+    """Return the partition of a leader epoch."""
     return item.topic_id, item.partition
 
 
 def new_epochs(
     state: ArchiveState, receipts: Iterable[Receipt], epochs: Iterable[LeaderEpoch]
 ) -> Iterator[LeaderEpoch]:
-    """The leader epochs, of those in the receipts and in `epochs`, that the archive does not know yet."""
+    """Yield the leader epochs, of those in the receipts and in `epochs`, that the archive does not know yet."""
     found: dict[Partition, list[LeaderEpoch]] = {}
     for item in chain(epochs, *(receipt.epochs for receipt in receipts)):
         found.setdefault(partition_of(item), []).append(item)

@@ -80,9 +80,9 @@ class HoldsSegments(Protocol):
 
 
 def erased_ranges(state: HoldsSegments, key: Partition, end: int) -> list[Range]:
-    """The ranges of offsets in which segments were replaced, so that records of the cluster may be missing there.
-    `end`: where the archive ends. If it is unknown where a segment ended, its range continues to the next one. What a
-    generation has read again since is none of them.
+    """Return the ranges of offsets in which segments were replaced, so that records of the cluster may be missing
+    there. `end`: where the archive ends. If it is unknown where a segment ended, its range continues to the next one.
+    What a generation has read again since is none of them.
 
     A part of a snapshot counts where no segment is left: elsewhere the segments say the same, more exactly. What lies
     between it and the part before was overwritten by records that may be erased.
@@ -109,7 +109,7 @@ def erased_ranges(state: HoldsSegments, key: Partition, end: int) -> list[Range]
 
 
 def _end_before(state: HoldsSegments, key: Partition, snapshot: int, base: int) -> int:
-    """The end of what a snapshot has before the part with this base offset; 0: nothing."""
+    """Return the end of what a snapshot has before the part with this base offset; 0: nothing."""
     parts = next((held.parts(key) for held in state.snapshots.get(key, ()) if held.end == snapshot), None)
     if parts is None:
         return base
@@ -118,8 +118,8 @@ def _end_before(state: HoldsSegments, key: Partition, snapshot: int, base: int) 
 
 
 def _is_read_again(log: Sequence[SegmentEntry], bases: Sequence[int], start: int, stop: int, epoch: int) -> bool:
-    """Whether all segments of these offsets were archived after an epoch, and there is one. One that was moved since
-    was not."""
+    """Return whether all segments of these offsets were archived after an epoch, and there is one. One that was moved
+    since was not."""
     first = max(0, bisect_right(bases, start) - 1)
     found = log[first : bisect_left(bases, stop)]
     epochs = [entry.archived_first for entry in found if entry.next_offset > start]
@@ -205,8 +205,8 @@ class _Rows:
 def drafted(
     state: HoldsSegments, exchanges: Iterable[Exchange]
 ) -> tuple[tuple[ReplacedSegment, ...], list[SegmentEntry]]:
-    """The facts of a commit of these exchanges: the segments that are replaced, and those that take their place. Raises
-    ValueError for a segment that the archive does not have."""
+    """Return the facts of a commit of these exchanges: the segments that are replaced, and those that take their place.
+    Raises ValueError for a segment that the archive does not have."""
     replaced: list[ReplacedSegment] = []
     segments: list[SegmentEntry] = []
     numbers: dict[SegmentEntry, int] = {}
@@ -231,7 +231,7 @@ def drafted(
 
 
 def _rows_of(state: HoldsSegments, key: Partition, line: int, snapshot: int) -> bytes | bytearray:
-    """The rows of a line, or of its snapshot with this end; none if there is no such line or snapshot."""
+    """Return the rows of a line, or of its snapshot with this end; none if there is no such line or snapshot."""
     lines = state.own_facts(key)
     if not 0 <= line < len(lines):
         return b""
@@ -240,7 +240,7 @@ def _rows_of(state: HoldsSegments, key: Partition, line: int, snapshot: int) -> 
 
 
 def _rows_at(key: Partition, rows: bytes | bytearray, base: int) -> list[bytes]:
-    """The row of the segment with this base offset; none if there is none."""
+    """Return the row of the segment with this base offset; none if there is none."""
     at = PackedSegments(key, rows).position(base) * ROW_BYTES
     row = bytes(rows[at : at + ROW_BYTES])
     return [row] if row and offsets_of(row)[0] == base else []

@@ -37,7 +37,7 @@ class PackedFacts(NamedTuple):
 
 
 def packed_facts(rows: bytes | bytearray) -> Iterator[PackedFacts]:
-    """The facts of rows of batches, in their order."""
+    """Yield the facts of rows of batches, in their order."""
     for row in ROW.iter_unpack(bytes(rows)):
         base, following, epoch, size, stored, index, times, transactions, parts, first = _MERGED(row)
         is_packed, flags = row[LAYOUT_AT] == Layout.PACK, row[LAYOUT_AT - 1]
@@ -54,9 +54,9 @@ def packed_facts(rows: bytes | bytearray) -> Iterator[PackedFacts]:
 
 
 def content_of(entries: Sequence[SegmentEntry], end: int | None = None) -> tuple[list[Range], list[bytes]]:
-    """The ranges of the offsets that segments have below `end` (None: of all) without missing any, and, of the segments
-    in which offsets are missing, the ranges that count with the digests: neither changes when neighbours are merged, or
-    segments copied."""
+    """Return the ranges of the offsets that segments have below `end` (None: of all) without missing any, and, of the
+    segments in which offsets are missing, the ranges that count with the digests: neither changes when neighbours are
+    merged, or segments copied."""
     dense: list[Range] = []
     others: list[bytes] = []
     packed = entries if isinstance(entries, PackedSegments) else None

@@ -77,7 +77,7 @@ class SegmentTransactions:
     holed: bool = False
 
     def to_json(self, entry: SegmentEntry) -> bytes:
-        """The `.txnparts` object of a segment without damage."""
+        """Return the `.txnparts` object of a segment without damage."""
         rows = [
             [p.producer_id, p.first, p.last, int(p.ending), p.marker, int(p.begun), int(p.dense), int(p.records), since]
             for p, since in ((known.part, known.since) for known in self.parts)
@@ -87,7 +87,8 @@ class SegmentTransactions:
 
     @classmethod
     def from_json(cls, data: bytes, entry: SegmentEntry) -> SegmentTransactions | None:
-        """The content of a segment's object; None if it was altered, or is not that of this log and its index."""
+        """Return the content of a segment's object; None if it was altered, or is not that of this log and its
+        index."""
         try:
             body = _PARTS.loads(data)
             bound = {key: body[key] for key in _bound_to(entry)}
@@ -108,12 +109,12 @@ class SegmentTransactions:
 
     @classmethod
     def without(cls, entry: SegmentEntry) -> SegmentTransactions:
-        """The facts of a segment without transactional batches: there are none."""
+        """Return the facts of a segment without transactional batches: there are none."""
         return cls(entry.base_offset, entry.next_offset, entry.epoch, (), not entry.gaps)
 
 
 def txns_below(index: Iterable[AbortedTxn], end: int) -> Iterator[AbortedTxn]:
-    """The entries of a transaction index for the part of its segment below `end`."""
+    """Yield the entries of a transaction index for the part of its segment below `end`."""
     for txn in index:
         if txn.first_offset < end:
             yield txn if txn.last_offset < end else replace(txn, last_offset=end - 1)
@@ -156,7 +157,7 @@ def _bound_to(entry: SegmentEntry) -> dict[str, str]:
 
 
 def _sealed(head: bytes) -> bytes:
-    """A JSON object that begins so, with its own hash as the last key."""
+    """Return a JSON object that begins so, with its own hash as the last key."""
     return b'%b,"sha256":"%b"}' % (head, hashlib.sha256(head + b"}").hexdigest().encode())
 
 
@@ -185,16 +186,16 @@ class SegmentFollower:
         self._at = max(self._at, end)
 
     def ends(self) -> set[tuple[int, int]]:
-        """The places where entries of the segment's transaction index may end, as (producer id, offset): at an abort
-        marker, or, if the marker lies in a later segment, at the producer's last batch here. An archive may also have
-        an entry of a transaction that its marker commits: the list of a fetch was wrong, and its last batch is the
+        """Return the places where entries of the segment's transaction index may end, as (producer id, offset): at an
+        abort marker, or, if the marker lies in a later segment, at the producer's last batch here. An archive may also
+        have an entry of a transaction that its marker commits: the list of a fetch was wrong, and its last batch is the
         end."""
         markers = {(part.producer_id, part.marker) for part in self._parts if part.ending is Ending.ABORT}
         listed = {(part.producer_id, part.last) for part in self._parts if part.ending is Ending.COMMIT}
         return markers | listed | {(part.producer_id, part.last) for part in self._follower.open_parts()}
 
     def finish(self, next_offset: int, index: Sequence[AbortedTxn] | None) -> SegmentTransactions:
-        """All that the segment says. `index`: the entries of its own index, None if it cannot be read."""
+        """Return all that the segment says. `index`: the entries of its own index, None if it cannot be read."""
         named = _Named(index)
         known = (KnownPart(part, named.since(part)) for part in (*self._parts, *self._follower.open_parts()))
         return SegmentTransactions(

@@ -54,7 +54,7 @@ OF_WRITERS = re.compile(r"runs/[^/]+/((convert-)?plan(-\d+)?|heartbeat|lost-tail
 
 
 def is_document(path: str) -> bool:
-    """Whether an object is a document that is signed."""
+    """Return whether an object is a document that is signed."""
     if not path.startswith(names.RUNS):
         return path in (names.ARCHIVE, names.VERIFIED) or path.startswith(names.DIGESTS)
     folder, _, rest = path.removeprefix(names.RUNS).partition("/")
@@ -76,7 +76,7 @@ class Signature:
 
 
 def split(data: bytes) -> tuple[bytes, Signature]:
-    """A document, or its end, without its signature, and the signature."""
+    """Return a document, or its end, without its signature, and the signature."""
     found = _END.search(data, max(0, len(data) - _MOST_OF_END))
     if found is None:
         return data, Signature()
@@ -105,7 +105,7 @@ class SigningStorage(Storage):
 
     @staticmethod
     def beneath(storage: Storage) -> Storage:
-        """The storage itself, whose objects are as they lie there."""
+        """Return the storage itself, whose objects are as they lie there."""
         return storage.under if isinstance(storage, SigningStorage) else storage
 
     # ---- documents
@@ -140,7 +140,7 @@ class SigningStorage(Storage):
         return stored.getvalue()
 
     def _signature_of(self, path: str) -> Callable[[str], bytes]:
-        """A function that makes the last keys of a document at this path, by the SHA-256 of its content."""
+        """Return a function that makes the last keys of a document at this path, by the SHA-256 of its content."""
 
         def keys(sha256: str) -> bytes:
             signature = self.keys.sign(of_document(self._archive_id, path, sha256))
@@ -155,7 +155,7 @@ class SigningStorage(Storage):
         return content
 
     def _content(self, path: str) -> Iterator[bytes]:
-        """The content of a document, block by block. Raises ArchiveUnsigned after the last one."""
+        """Yield the content of a document, block by block. Raises ArchiveUnsigned after the last one."""
         hashed, held = hashlib.sha256(), b""
         with self.under.reader(path) as reader:
             while block := reader.read_block():
@@ -169,8 +169,8 @@ class SigningStorage(Storage):
         self._check(path, hashed.hexdigest(), signature)
 
     def opened(self, path: str) -> OpenedDocument:
-        """A document to be read in parts, whatever its size. With keys it is a copy that was checked, in a file if it
-        is large. Raises ObjectMissing."""
+        """Return a document to be read in parts, whatever its size. With keys it is a copy that was checked, in a file
+        if it is large. Raises ObjectMissing."""
         if not self.keys:
             return _opened_unchecked(self.under, path)
         file, lock = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES), threading.Lock()  # noqa: SIM115
@@ -352,12 +352,12 @@ class OpenedDocument:
 
 
 def opened(storage: Storage, path: str) -> OpenedDocument:
-    """A document of a storage, as `SigningStorage.opened`."""
+    """Return a document of a storage, as `SigningStorage.opened`."""
     return storage.opened(path) if isinstance(storage, SigningStorage) else _opened_unchecked(storage, path)
 
 
 def _opened_unchecked(storage: Storage, path: str) -> OpenedDocument:
-    """A document that is read where it lies. A signature is left out."""
+    """Return a document that is read where it lies. A signature is left out."""
     size = next((info.size for info in storage.list(path) if info.path == path), None)
     if size is None:
         raise ObjectMissing(f"{storage.uri}/{path} does not exist")

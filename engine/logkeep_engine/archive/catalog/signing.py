@@ -42,17 +42,17 @@ _HOW = (
 
 
 def of_commit(number: int, sha256: str) -> bytes:
-    """The text that signs a commit, and through its hash all commits before it."""
+    """Return the text that signs a commit, and through its hash all commits before it."""
     return f"logkeep commit {number}:{sha256}".encode()
 
 
 def of_checkpoint(archive_id: str, commit: int, epoch: int, sha256: str) -> bytes:
-    """The text that signs a checkpoint whose frames have this hash."""
+    """Return the text that signs a checkpoint whose frames have this hash."""
     return f"logkeep checkpoint {archive_id} {commit} {epoch} {sha256}".encode()
 
 
 def of_document(archive_id: str, path: str, sha256: str) -> bytes:
-    """The text that signs a document whose content has this hash, at this place of this archive."""
+    """Return the text that signs a document whose content has this hash, at this place of this archive."""
     return f"logkeep document {archive_id} {path} {sha256}".encode()
 
 
@@ -73,7 +73,7 @@ class SigningKeys:
         return UNSIGNED if self.own is None else name_of(self.own.public_key())
 
     def sign(self, text: bytes) -> str:
-        """The signature of a text; UNSIGNED without a key."""
+        """Return the signature of a text; UNSIGNED without a key."""
         return UNSIGNED if self.own is None else base64.b64encode(self.own.sign(text)).decode()
 
     def check(self, signer: str, text: bytes, signature: str, name: str) -> bool:
@@ -99,7 +99,7 @@ def _where_keys_are() -> str:
 
 
 def unsigned(what: str) -> ArchiveUnsigned:
-    """The error for what no trusted key has signed."""
+    """Return the error for what no trusted key has signed."""
     return ArchiveUnsigned(
         f"{what}.",
         hint="Find out who writes to the bucket, and restore what was altered from a copy. If it was signed by another "
@@ -110,7 +110,7 @@ def unsigned(what: str) -> ArchiveUnsigned:
 
 
 def unsigned_document(name: str, signer: str) -> ArchiveUnsigned:
-    """The error for a document that no trusted key has signed."""
+    """Return the error for a document that no trusted key has signed."""
     by = f"key {signer}, which is not trusted, is named as its signer" if signer else "it has no signature"
     return ArchiveUnsigned(
         f"{name}: {by}.",
@@ -121,12 +121,12 @@ def unsigned_document(name: str, signer: str) -> ArchiveUnsigned:
 
 
 def name_of(key: Ed25519PublicKey) -> str:
-    """The name of a public key in commits: 16 hex digits of the SHA-256 of its 32 bytes."""
+    """Return the name of a public key in commits: 16 hex digits of the SHA-256 of its 32 bytes."""
     return hashlib.sha256(key.public_bytes_raw()).hexdigest()[:16]
 
 
 def signing_keys(environ: Mapping[str, str]) -> SigningKeys:
-    """The keys in the folder that the environment names, none if it names none. Raises CredentialsMissing."""
+    """Return the keys in the folder that the environment names, none if it names none. Raises CredentialsMissing."""
     folder = environ.get(ENV_SIGNING_DIR)
     return _read(folder) if folder else NO_KEYS
 
@@ -155,7 +155,7 @@ def _text(folder: str, name: str) -> str:
 
 
 def _parsed(folder: str, name: str, text: str, parse: Callable[[str], _Key]) -> list[_Key]:
-    """The keys of a file. The error says what is wrong without quoting the content."""
+    """Return the keys of a file. The error says what is wrong without quoting the content."""
     from cryptography.exceptions import UnsupportedAlgorithm
 
     blocks = [found.group() for found in _BLOCK.finditer(text)] if "-----BEGIN" in text else text.split()

@@ -104,7 +104,7 @@ class ArchiveState(KeepsGenerations):
         return [run for run in self.runs.values() if run.outcome is RunOutcome.RUNNING]
 
     def successes(self) -> list[RunEntry]:
-        """The runs that have succeeded and archived something, or could have, the oldest first: each as its last
+        """Return the runs that have succeeded and archived something, or could have, the oldest first: each as its last
         success has left it."""
         found = (run.success for run in self.runs.values() if not run.is_maintenance)
         return sorted((run for run in found if run is not None), key=attrgetter("epoch"))
@@ -121,8 +121,8 @@ class ArchiveState(KeepsGenerations):
         )
 
     def groups_after(self, groups: Iterable[GroupEntry], topics: Iterable[TopicEntry]) -> list[GroupEntry]:
-        """The positions of consumer groups after a run over `topics` that has found `groups`. Positions in all other
-        topics stay as they were."""
+        """Return the positions of consumer groups after a run over `topics` that has found `groups`. Positions in all
+        other topics stay as they were."""
         seen = {topic.topic_id for topic in topics}
         return [*groups, *(entry for entry in self.groups if entry.topic_id not in seen)]
 
@@ -132,13 +132,13 @@ class ArchiveState(KeepsGenerations):
         return {key: generation_of(self, key) for key in self.next_generations}
 
     def shared(self) -> ArchiveState:
-        """A state of the same facts. A fact that is to be another is replaced as a whole, never changed."""
+        """Return a state of the same facts. A fact that is to be another is replaced as a whole, never changed."""
         view = ArchiveState()
         view.__dict__.update(self.__dict__)
         return view
 
     def with_branch(self, topic_id: str, branch_id: str) -> ArchiveState:
-        """The same archive with the partitions of a branch as they were before the log was cut off. All other
+        """Return the same archive with the partitions of a branch as they were before the log was cut off. All other
         partitions are as they are now. A group that has read on in a later log gets the offset where the two logs
         part."""
         view = self.shared()
@@ -152,19 +152,19 @@ class ArchiveState(KeepsGenerations):
         return view
 
     def following(self, later: ArchiveState) -> ArchiveState:
-        """The same archive with what a later state of it has in place of segments that were replaced since: what is
-        left of them, or what they were merged into. A segment of which nothing is left is not there."""
+        """Return the same archive with what a later state of it has in place of segments that were replaced since: what
+        is left of them, or what they were merged into. A segment of which nothing is left is not there."""
         view = self.shared()
         follow(view, later)
         return view
 
     def replaced_in(self, topic_ids: Iterable[str]) -> int:
-        """How many segments of these topics erasures have replaced."""
+        """Return how many segments of these topics erasures have replaced."""
         wanted = set(topic_ids)
         return sum(len(items) for (topic_id, _), items in self.replaced.items() if topic_id in wanted)
 
     def without(self, partitions: Collection[Partition]) -> ArchiveState:
-        """The same archive as if it held nothing of some partitions."""
+        """Return the same archive as if it held nothing of some partitions."""
         view = self.shared()
         view.segments = self.segments.copy()
         for key in partitions:
@@ -176,8 +176,8 @@ class ArchiveState(KeepsGenerations):
         return view
 
     def of_generation(self, number: int) -> ArchiveState:
-        """The state that has the segments, archived ranges and leader epochs of generation `number` while it is read: 0
-        stands for what is active. Partitions of all passive generations share one."""
+        """Return the state that has the segments, archived ranges and leader epochs of generation `number` while it is
+        read: 0 stands for what is active. Partitions of all passive generations share one."""
         if not number:
             return self
         if self.passive is None:

@@ -56,7 +56,7 @@ class Table(Generic[T]):
     written: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
 
     def out(self, items: Iterable[T]) -> dict[str, Any]:
-        """The table as a document has it."""
+        """Return the table as a document has it."""
         values = attrgetter(*self.columns.values())
         rows = [list(values(item)) for item in items]
         for at, written in [(list(self.columns).index(name), written) for name, written in self.written.items()]:
@@ -65,7 +65,7 @@ class Table(Generic[T]):
         return {"columns": list(self.columns), "rows": rows}
 
     def read(self, document: Mapping[str, Any], key: str, name: str) -> Iterable[T]:
-        """The facts of the table `key`, none if it is not there. Messages name the object as `name`. Raises
+        """Return the facts of the table `key`, none if it is not there. Messages name the object as `name`. Raises
         ArchiveMismatch for other columns, TypeError and ValueError for a row that is not such a fact."""
         rows = rows_of(document, key, list(self.columns), name)
         check_rows(rows, list(self.columns))
@@ -73,7 +73,7 @@ class Table(Generic[T]):
 
 
 def tables_out(tables: Mapping[str, tuple[Table[Any], Sequence[Any]]]) -> dict[str, Any]:
-    """The tables of a document by their keys. One without rows is not written: readers take it for empty."""
+    """Return the tables of a document by their keys. One without rows is not written: readers take it for empty."""
     return {key: table.out(items) for key, (table, items) in tables.items() if len(items)}
 
 
@@ -186,7 +186,7 @@ _CHECKED = itemgetter(
 
 @cache
 def _names_of(flags: tuple[bool, ...]) -> list[str]:
-    """The names of the flags that are set."""
+    """Return the names of the flags that are set."""
     return [name for name, is_set in zip(FLAGS.values(), flags, strict=True) if is_set]
 
 
@@ -236,7 +236,7 @@ def snapshots_in(document: dict[str, Any], name: str) -> tuple[SnapshotEntry, ..
 
 
 def read_document(data: bytes, name: str) -> dict[str, Any]:
-    """A commit's document. Messages name the object as `name`. Raises ArchiveDamaged and ArchiveMismatch.
+    """Return a commit's document. Messages name the object as `name`. Raises ArchiveDamaged and ArchiveMismatch.
 
     The kernel packs the rows of `segments`: of a million, none is made an object on its way into the state. Where it
     finds anything that no writer writes, `SEGMENTS` reads them and says what is wrong.
@@ -255,7 +255,7 @@ def read_document(data: bytes, name: str) -> dict[str, Any]:
 
 
 def packed_segment(row: list[Any]) -> bytes:
-    """The packed row of a row of a commit's table. Raises TypeError and ValueError for what is not a segment."""
+    """Return the packed row of a row of a commit's table. Raises TypeError and ValueError for what is not a segment."""
     if len(row) != len(_COLUMNS):
         raise ValueError(f"segment of {len(row)} columns")
     layout = _layout_of(row[_LAYOUT_AT])
@@ -270,7 +270,7 @@ def packed_segment(row: list[Any]) -> bytes:
 
 
 def _digest_of(sha256: str, blake3: str) -> tuple[str, int]:
-    """The one digest that the row of a segment has, and the number of its algorithm."""
+    """Return the one digest that the row of a segment has, and the number of its algorithm."""
     if sha256 and blake3:
         raise ValueError(f"segment with SHA-256 {sha256} and BLAKE3 {blake3}")
     return (blake3, _BLAKE3) if blake3 else (sha256, _SHA256)

@@ -78,8 +78,8 @@ class SegmentTotals:
 
 
 def totals_of_segments(segments: PackedSegments) -> SegmentTotals:
-    """The sums of segments. Of one that is cut no more records count than it has offsets; its objects are those of the
-    whole."""
+    """Return the sums of segments. Of one that is cut no more records count than it has offsets; its objects are those
+    of the whole."""
     found = totals_of(segments.packed)
     for at, (start, end) in segments.cuts.items():
         records = sums_of(segments.row(at))[0]
@@ -88,7 +88,7 @@ def totals_of_segments(segments: PackedSegments) -> SegmentTotals:
 
 
 def totals_of(rows: Rows, start: int = 0) -> SegmentTotals:
-    """The sums of packed rows, from the one with the number `start` on."""
+    """Return the sums of packed rows, from the one with the number `start` on."""
     found = SegmentTotals()
     found.add_rows(rows, start)
     return found

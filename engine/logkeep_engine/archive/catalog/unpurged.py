@@ -42,7 +42,7 @@ class Unpurged:
         return self._packs
 
     def without(self, packs: Collection[PackId], *, own: bool) -> Unpurged:
-        """The removal without what lies in these packs, and, with `own`, without what has objects of its own."""
+        """Return the removal without what lies in these packs, and, with `own`, without what has objects of its own."""
         left, known = self.segments.copy(), dict(self.packs)
         for key, some in self.packs.items():
             if own or not some.isdisjoint(packs):
@@ -55,7 +55,7 @@ class Unpurged:
 
 
 def divided(rows: bytes | bytearray, packs: Collection[PackId], *, own: bool) -> tuple[bytearray, bytearray]:
-    """The rows that stay, and those of segments in these packs, and, with `own`, with objects of their own."""
+    """Return the rows that stay, and those of segments in these packs, and, with `own`, with objects of their own."""
     left, gone = bytearray(), bytearray()
     for at, row in enumerate(ROW.iter_unpack(bytes(rows))):
         is_gone = PACK_ID(row) in packs if row[LAYOUT_AT] == Layout.PACK else own
@@ -66,9 +66,9 @@ def divided(rows: bytes | bytearray, packs: Collection[PackId], *, own: bool) ->
 def without_purged(
     removals: tuple[Unpurged, ...], commits: Collection[int], packs: Collection[PackId] = ()
 ) -> tuple[Unpurged, ...]:
-    """The removals without what is deleted: these packs, and, of these commits, what has objects of its own. Raises
-    ValueError for a commit that has removed nothing, or whose objects were deleted before, and for a pack in which no
-    removed segment lies."""
+    """Return the removals without what is deleted: these packs, and, of these commits, what has objects of its own.
+    Raises ValueError for a commit that has removed nothing, or whose objects were deleted before, and for a pack in
+    which no removed segment lies."""
     known = {item.commit for item in removals}
     if wrong := [number for number in sorted(commits) if number not in known]:
         raise ValueError(f"the commits {', '.join(map(str, wrong))} have removed no segments to be deleted")
@@ -87,7 +87,7 @@ def without_purged(
 
 
 def all_unpurged(removals: Iterable[Unpurged], only: Partition | None = None) -> SegmentTable:
-    """The segments of all these removals, or `only` those of one partition."""
+    """Return the segments of all these removals, or `only` those of one partition."""
     found = SegmentTable()
     for item in removals:
         for key in item.segments if only is None else {only} & set(item.segments):

@@ -409,7 +409,8 @@ class Writer:
             self._since = SinceCheckpoint(checkpoint_bytes=len(data))
 
     def store_time(self) -> int:
-        """The time by the store's clock, in ms since the epoch: the time of an object that is written for that."""
+        """Return the time by the store's clock, in ms since the epoch: the time of an object that is written for
+        that."""
         return self._note.store_time()
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ PartitionHistory = History[PackedSegments]
 
 
 def history_of(state: ArchiveState, key: Partition) -> PartitionHistory:
-    """The history of a partition; `state.line_number` tells which line the state shows."""
+    """Return the history of a partition; `state.line_number` tells which line the state shows."""
     own = state.own_facts(key)
     logs = [LogExtents(number, 0, FOREVER, facts.table(key)) for number, facts in enumerate(own)]
     states = sorted(states_of(state, key), key=_end)
@@ -26,12 +26,12 @@ def history_of(state: ArchiveState, key: Partition) -> PartitionHistory:
 
 
 def lines_in(state: ArchiveState, key: Partition) -> Lines:
-    """The lines of a partition."""
+    """Return the lines of a partition."""
     return lines_of(state.lines[key]) if key in state.lines else Lines()
 
 
 def states_of(state: ArchiveState, key: Partition) -> list[StateExtents[PackedSegments]]:
-    """The snapshots of all lines of a partition."""
+    """Return the snapshots of all lines of a partition."""
     return [
         StateExtents(number, item.end, item.time, item.parts(key))
         for number, facts in enumerate(state.own_facts(key))

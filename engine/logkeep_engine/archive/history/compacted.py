@@ -55,7 +55,7 @@ def with_snapshots(
     *,
     where_needed: bool = False,
 ) -> ArchiveState:
-    """The same archive with snapshots in place of older segments.
+    """Return the same archive with snapshots in place of older segments.
 
     `ends`: the offsets before which the states of partitions are needed, where that is not the archived end. `before`:
     a time (ms); only snapshots of records before it are taken. `where_needed`: only where the log is not whole.
@@ -85,7 +85,7 @@ def snapshot_of(
     *,
     where_needed: bool = False,
 ) -> HeldSnapshot | None:
-    """The snapshot with which the state of a partition begins, see `with_snapshots`; None: with the log."""
+    """Return the snapshot with which the state of a partition begins, see `with_snapshots`; None: with the log."""
     if key not in state.snapshots:
         return None
     found = state_of(history_of(state, key), _point(state, key, end, before, where_needed=where_needed))
@@ -100,7 +100,7 @@ def _point(state: ArchiveState, key: Partition, end: int | None, before: int | N
 def _usable(
     state: ArchiveState, key: Partition, end: int | None, before: int | None
 ) -> Iterator[StateExtents[PackedSegments]]:
-    """The snapshots at or below a point after which the log is whole up to the point, the oldest first."""
+    """Yield the snapshots at or below a point after which the log is whole up to the point, the oldest first."""
     if key in state.snapshots:
         yield from usable(history_of(state, key), _point(state, key, end, before, where_needed=False))
 
@@ -115,9 +115,10 @@ def not_exact(
     before: int | None = None,
     later: ArchiveState | None = None,
 ) -> Iterator[Partition]:
-    """The partitions whose states are not exact: retention has removed a part of the log, and no snapshot stands for
-    it. Of a topic that also deletes, removed records are missing only where a snapshot of a later point has what their
-    keys had become: the archive kept these keys. `later`: a later state of the archive, which has such snapshots."""
+    """Yield the partitions whose states are not exact: retention has removed a part of the log, and no snapshot stands
+    for it. Of a topic that also deletes, removed records are missing only where a snapshot of a later point has what
+    their keys had become: the archive kept these keys. `later`: a later state of the archive, which has such
+    snapshots."""
     for key in state.removed:
         end = ends.get(key)
         if not _is_removed(state, key, 0, end) or any(_usable(state, key, end, before)):
@@ -127,8 +128,8 @@ def not_exact(
 
 
 def exact_by_snapshots(state: ArchiveState, key: Partition) -> ExactFrom | None:
-    """The first points of a partition from which on all are exact, as far as snapshots show; None: not even the newest
-    is."""
+    """Return the first points of a partition from which on all are exact, as far as snapshots show; None: not even the
+    newest is."""
     if known_generation(state, key).exact_from == NOWHERE:
         return None
     is_removed = bool(state.removed.get(key))
@@ -142,8 +143,9 @@ def exact_by_snapshots(state: ArchiveState, key: Partition) -> ExactFrom | None:
 
 
 def is_exact_below(state: ArchiveState, key: Partition, end: int) -> bool:
-    """Whether what the archive has of a partition below an offset is a state of its log that is exact at a later offset
-    of another log, too: no record is missing that had been overwritten from there on, nor one that was removed."""
+    """Return whether what the archive has of a partition below an offset is a state of its log that is exact at a later
+    offset of another log, too: no record is missing that had been overwritten from there on, nor one that was
+    removed."""
     known = known_generation(state, key)
     if end < known.exact and not is_dense(state, key, end):
         return False
@@ -151,8 +153,8 @@ def is_exact_below(state: ArchiveState, key: Partition, end: int) -> bool:
 
 
 def first_exact(state: ArchiveState, key: Partition) -> ExactFrom | None:
-    """The first points of a partition from which on all are exact, by its generation, too; None: not even the newest
-    is."""
+    """Return the first points of a partition from which on all are exact, by its generation, too; None: not even the
+    newest is."""
     found = exact_by_snapshots(state, key)
     known = known_generation(state, key)
     if found is None or known.exact <= found.offset or is_dense(state, key, known.exact):
@@ -161,8 +163,8 @@ def first_exact(state: ArchiveState, key: Partition) -> ExactFrom | None:
 
 
 def known_generation(state: ArchiveState, key: Partition) -> Generation:
-    """The generations of a partition. The first one of a compacted topic is exact from the end of the first backup of
-    the partition on: points below it lack what brokers had compacted before."""
+    """Return the generations of a partition. The first one of a compacted topic is exact from the end of the first
+    backup of the partition on: points below it lack what brokers had compacted before."""
     known = generation_of(state, key)
     if known.number != 1 or known.exact >= 0 or not state.topics[key[0]].was_compacted:
         return known
@@ -171,9 +173,9 @@ def known_generation(state: ArchiveState, key: Partition) -> Generation:
 
 
 def _end_of_first_backup(state: ArchiveState, key: Partition) -> int:
-    """The end of what the first backup has archived of a partition, with those before it that have not succeeded, on
-    the line that its log was then; -1 if there is none. Once retention has removed its log, snapshots show from where
-    on points are exact, and all end there or later."""
+    """Return the end of what the first backup has archived of a partition, with those before it that have not
+    succeeded, on the line that its log was then; -1 if there is none. Once retention has removed its log, snapshots
+    show from where on points are exact, and all end there or later."""
     own = state.own_facts(key)[0]
     entries = own.table(key)
     if not entries or own.removed:
@@ -186,7 +188,7 @@ def _end_of_first_backup(state: ArchiveState, key: Partition) -> int:
 
 
 def _ended(state: ArchiveState) -> list[RunEntry]:
-    """The runs that have succeeded, and the last one if it has not: it may have archived something, too."""
+    """Return the runs that have succeeded, and the last one if it has not: it may have archived something, too."""
     found = state.successes()
     last = max((run for run in state.runs.values() if not run.is_maintenance), key=attrgetter("epoch"), default=None)
     return found if last is None or (found and found[-1].epoch >= last.epoch) else [*found, last]
@@ -250,7 +252,7 @@ def sparse_ranges(state: ArchiveState, key: Partition) -> Iterator[SparseRange]:
 
 
 def last_time(state: ArchiveState, key: Partition, end: int) -> int:
-    """The time (ms) of the latest record of a partition that may lie below an offset; NO_TIME: there is none."""
+    """Return the time (ms) of the latest record of a partition that may lie below an offset; NO_TIME: there is none."""
     if key not in state.segments:
         return NO_TIME
     entries = state.segments[key]
@@ -258,8 +260,8 @@ def last_time(state: ArchiveState, key: Partition, end: int) -> int:
 
 
 def inexact_below(state: ArchiveState) -> dict[Partition, int]:
-    """The offsets below which what `with_snapshots` shows `where_needed` is not exact, by partition; NOWHERE: at none
-    it is. Partitions that are exact everywhere are left out."""
+    """Return the offsets below which what `with_snapshots` shows `where_needed` is not exact, by partition; NOWHERE: at
+    none it is. Partitions that are exact everywhere are left out."""
     found = {}
     compacted = {key for key in state.segments if state.topics[key[0]].was_compacted}
     for key in {*state.next_generations, *state.removed, *compacted}:
@@ -272,8 +274,8 @@ def inexact_below(state: ArchiveState) -> dict[Partition, int]:
 
 
 def snapshots_then(earlier: ArchiveState, later: ArchiveState) -> dict[Partition, list[HeldSnapshot]]:
-    """The snapshots that a later state has of the lines that the earlier one shows: most are made when a run has ended,
-    and some are there no more."""
+    """Return the snapshots that a later state has of the lines that the earlier one shows: most are made when a run has
+    ended, and some are there no more."""
     found = {}
     for key in {*later.snapshots, *later.lines}:
         lines, number = lines_in(later, key), earlier.line_number(key)

@@ -27,7 +27,7 @@ from logkeep_engine.archive.ranges import Range, add_range
 def last_with_generations(
     earlier: ArchiveState, newest: ArchiveState, topic_ids: Iterable[str] | None = None
 ) -> tuple[int, list[Partition]]:
-    """The last commit that has the generations which are active in an earlier state, and the partitions of which
+    """Return the last commit that has the generations which are active in an earlier state, and the partitions of which
     objects are deleted. `topic_ids`: only these topics."""
     wanted_ids = None if topic_ids is None else set(topic_ids)
     gone, last = [], newest.commit
@@ -48,8 +48,8 @@ def last_with_generations(
 
 
 def _stood_for(earlier: ArchiveState, newest: ArchiveState, key: Partition, gone: Collection[Identity]) -> bool:
-    """Whether a snapshot of what the earlier state shows stands for all that is gone of it. It may have been made when
-    that run had ended, so the state does not name it."""
+    """Return whether a snapshot of what the earlier state shows stands for all that is gone of it. It may have been
+    made when that run had ended, so the state does not name it."""
     end = max((item.end for item in snapshots_then(earlier, newest).get(key, ())), default=0)
     log = earlier.segments.get(key)
     ends = [] if log is None else zip(identities_of(log), (entry.next_offset for entry in log), strict=True)
@@ -61,8 +61,8 @@ def _stood_for(earlier: ArchiveState, newest: ArchiveState, key: Partition, gone
 
 
 def without_gone(earlier: ArchiveState, later: ArchiveState, newest: ArchiveState) -> ArchiveState:
-    """The earlier state without the segments that `later` has no more, or whose objects are deleted since, and with
-    the snapshots of `later`."""
+    """Return the earlier state without the segments that `later` has no more, or whose objects are deleted since, and
+    with the snapshots of `later`."""
     earlier = earlier.following(later)  # it may name what was merged since, and then removed
     found = earlier.shared()
     found.copy_tables()
@@ -83,7 +83,7 @@ def without_gone(earlier: ArchiveState, later: ArchiveState, newest: ArchiveStat
 
 
 def _differs(earlier: ArchiveState, later: ArchiveState, newest: ArchiveState, key: Partition) -> bool:
-    """Whether something of the log of a partition may be gone since."""
+    """Return whether something of the log of a partition may be gone since."""
     lines = key in earlier.lines or key in later.lines or key in newest.lines
     return lines or not earlier.segments.rows(key) == later.segments.rows(key) == newest.segments.rows(key)
 
@@ -122,7 +122,8 @@ def _there(later: ArchiveState, newest: ArchiveState, key: Partition) -> set[Ide
 
 
 def _needed(state: ArchiveState, key: Partition) -> Iterator[Identity]:
-    """All of which the state of a partition is made: its log, and the snapshot that stands for what is gone of it."""
+    """Yield all of which the state of a partition is made: its log, and the snapshot that stands for what is gone of
+    it."""
     if key in state.segments:
         yield from identities_of(state.segments[key])
     snapshot = snapshot_of(state, key, where_needed=True) if key in state.snapshots else None

@@ -73,7 +73,7 @@ def slices_of(
 
 
 def state_of(history: History[Table], point: Point) -> StateExtents[Table] | None:
-    """The state with which a view begins; None: with the log."""
+    """Return the state with which a view begins; None: with the log."""
     if not history.states:
         return None
     found = list(usable(history, point))
@@ -84,8 +84,8 @@ def state_of(history: History[Table], point: Point) -> StateExtents[Table] | Non
 
 
 def usable(history: History[Table], point: Point) -> Iterator[StateExtents[Table]]:
-    """The states that may stand for a part of the log below a point: each is of the same log below its end, and the log
-    after it is whole. The oldest first."""
+    """Yield the states that may stand for a part of the log below a point: each is of the same log below its end, and
+    the log after it is whole. The oldest first."""
     removed = removed_of(history, history.lines.path(point.line, point.end))
     for state in history.states:
         is_below = state.end <= point.end and (point.before is None or state.time < point.before)
@@ -95,7 +95,7 @@ def usable(history: History[Table], point: Point) -> Iterator[StateExtents[Table
 
 
 def removed_of(history: History[Table], path: Iterable[Owned]) -> list[Range]:
-    """The ranges of a path that are removed."""
+    """Return the ranges of a path that are removed."""
     found: list[Range] = []
     for item in path:
         for start, end in inside(history.facts[item.owner].removed, item.start, item.end):
@@ -104,7 +104,7 @@ def removed_of(history: History[Table], path: Iterable[Owned]) -> list[Range]:
 
 
 def _logs(history: History[Table], path: Iterable[Owned], floor: int) -> Iterator[Slices[Table]]:
-    """The extents of a path from the offset `floor` on."""
+    """Yield the extents of a path from the offset `floor` on."""
     for item in path:
         found = []
         for log in history.logs:

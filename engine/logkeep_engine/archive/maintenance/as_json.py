@@ -12,7 +12,7 @@ class AsJson:
     __slots__ = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The fields by their names."""
+        """Return the fields by their names."""
         return {_camel(item.name): _plain(getattr(self, item.name)) for item in fields(self)}  # type: ignore[arg-type]
 
 

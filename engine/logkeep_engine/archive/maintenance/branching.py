@@ -35,7 +35,7 @@ def branch_off(writer: Writer, forks: Iterable[Fork]) -> None:
 
 
 def _due(state: ArchiveState, forks: Iterable[Fork]) -> Iterator[GenerationChange]:
-    """The generations that are due since what is left of a log that is compacted, or was, is not exact."""
+    """Yield the generations that are due since what is left of a log that is compacted, or was, is not exact."""
     for fork in forks:
         key = (fork.topic_id, fork.partition)
         number = generation_of(state, key).number

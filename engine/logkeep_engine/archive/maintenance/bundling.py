@@ -96,7 +96,7 @@ def _bytes_up_to(listing: CatalogListing, commit: int) -> int:
 
 
 def _first_full(listing: CatalogListing, last: int) -> int | None:
-    """The first bundle that can be made, with at least one commit after it."""
+    """Return the first bundle that can be made, with at least one commit after it."""
     number = 0
     while number in listing.bundles:
         number += 1
@@ -105,7 +105,7 @@ def _first_full(listing: CatalogListing, last: int) -> int | None:
 
 
 def _first_doubled(listing: CatalogListing, read_back: int) -> int | None:
-    """The first bundle whose commits are there a second time, if it lies below a checkpoint that was read."""
+    """Return the first bundle whose commits are there a second time, if it lies below a checkpoint that was read."""
     number = min(map(names.bundle_of, listing.removable), default=None)
     return number if number is not None and names.bundled(number).stop - 1 <= read_back else None
 

@@ -133,7 +133,7 @@ def _checkpoints_ahead(archive: Archive, paths: Iterable[int], last: int) -> Ite
 
 
 def lost_tails(archive: Archive, state: ArchiveState) -> Iterator[Damage]:
-    """A damage for each known loss of commits from the catalog's end."""
+    """Yield a damage for each known loss of commits from the catalog's end."""
     for tail in archive.lost_tails(state, thorough=True):
         yield Damage(f"{archive.storage.uri}/{tail.witness}", "", -1, None, str(tail))
 

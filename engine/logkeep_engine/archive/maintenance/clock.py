@@ -23,7 +23,8 @@ MAX_JUMP = 35 * 86_400_000
 
 
 def checked_now(writer: Writer) -> int:
-    """The time now, by the slower of the two clocks, in ms since the epoch. Raises ClockDoubtful, storage errors."""
+    """Return the time now, by the slower of the two clocks, in ms since the epoch. Raises ClockDoubtful, storage
+    errors."""
     before = time.time_ns() // 1_000_000
     store = writer.store_time()
     now = time.time_ns() // 1_000_000
@@ -43,6 +44,6 @@ def checked_now(writer: Writer) -> int:
 
 
 def _longest_pause(earlier: Sequence[int]) -> int:
-    """The most ms that may have passed since the last of these times without a doubt."""
+    """Return the most ms that may have passed since the last of these times without a doubt."""
     *_, before, last = [0, 0, *sorted(earlier)]
     return max(MAX_JUMP, (last - before) * 5 // 4 if before else 0)

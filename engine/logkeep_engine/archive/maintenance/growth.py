@@ -27,13 +27,13 @@ class Growth:
         return self.per_day(sum(run.bytes for run in self.runs))
 
     def per_day(self, count: int) -> int:
-        """The part of a day in what was counted between `since` and `until`."""
+        """Return the part of a day in what was counted between `since` and `until`."""
         return count * DAY_MS // (self.until - self.since)
 
 
 def growth(runs: Iterable[RunEntry], now: int) -> Growth | None:
-    """The growth by the latest backups, None if it cannot be known yet. The runs up to the first that succeeded are
-    left out: they archived what had been there before."""
+    """Return the growth by the latest backups, None if it cannot be known yet. The runs up to the first that succeeded
+    are left out: they archived what had been there before."""
     backups = [run for run in runs if run.kind == BACKUP]
     first = next((at for at, run in enumerate(backups) if run.success is not None), None)
     if first is None or first + 1 == len(backups):

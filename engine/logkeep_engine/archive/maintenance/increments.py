@@ -83,7 +83,7 @@ class VerifyCycle:
         return is_new or identity in self.damaged or crc32(repr(identity).encode()) % self.parts == self.done
 
     def known(self, archive: Archive) -> ArchiveState | None:
-        """The state with which the next verification of the catalog begins; None if it must read all commits."""
+        """Return the state with which the next verification of the catalog begins; None if it must read all commits."""
         if self.base is None or self.done == 0 or self.catalog_damaged:
             return None
         name = f"{archive.storage.uri}/{self.base.path}"
@@ -103,7 +103,7 @@ class VerifyCycle:
         compared: ComparedCheckpoint | None,
         catalog_damaged: bool,
     ) -> VerifyCycle:
-        """The cycle after the verification of `state`, which has found damage of the segments `faulty`."""
+        """Return the cycle after the verification of `state`, which has found damage of the segments `faulty`."""
         damaged = frozenset(map(_identity, faulty))
         if len(damaged) > _MOST_DAMAGED:
             return self  # the next verification does the same
@@ -120,7 +120,7 @@ class VerifyCycle:
 
     @classmethod
     def load(cls, archive: Archive, parts: int) -> VerifyCycle:
-        """The cycle as the last verification has left it. Another number of parts begins a new one. Raises
+        """Return the cycle as the last verification has left it. Another number of parts begins a new one. Raises
         ArchiveDamaged."""
         path = names.VERIFIED
         try:

@@ -279,10 +279,10 @@ def describe(
     shows: Shows = as_counted,
     cluster_state: ClusterState | None = None,
 ) -> Description:
-    """The archive, or its topics whose name `topics` says yes to. Topics by name, then by incarnation. `beginnings` are
-    those that are missing (see `archive.reading.beginnings`), `complete` the times up to which topics are (see
-    `archive.reading.completeness`), `lost_tails` those of the catalog (see `archive.catalog.lost_tail`). `shows` as in
-    `incarnations.taken`, `cluster_state` is what the last run that succeeded has archived."""
+    """Return the archive, or its topics whose name `topics` says yes to. Topics by name, then by incarnation.
+    `beginnings` are those that are missing (see `archive.reading.beginnings`), `complete` the times up to which topics
+    are (see `archive.reading.completeness`), `lost_tails` those of the catalog (see `archive.catalog.lost_tail`).
+    `shows` as in `incarnations.taken`, `cluster_state` is what the last run that succeeded has archived."""
     highest: dict[str, int] = {}
     for topic_id, partition in (*state.coverage, *state.gaps):
         highest[topic_id] = max(partition, highest.get(topic_id, -1))
@@ -359,8 +359,8 @@ def _told(run: RunEntry) -> str:
 
 
 def runs_by_epoch(state: ArchiveState) -> Callable[[int], str]:
-    """A function that names the run that wrote at an epoch. The catalog has the epoch of a run's last attempt only; an
-    epoch that is the last attempt of none is of the next run with more attempts than one."""
+    """Return a function that names the run that wrote at an epoch. The catalog has the epoch of a run's last attempt
+    only; an epoch that is the last attempt of none is of the next run with more attempts than one."""
     last = {run.epoch: run.run_id for run in state.runs.values()}
     retried = sorted((run.epoch, run.run_id) for run in state.runs.values() if run.attempts > 1)
 
@@ -380,7 +380,7 @@ class _Making:
     run_of: Callable[[int], str]
 
     def topic(self, found: Sequence[TopicEntry], at: int, archived: int, chosen: TopicEntry) -> InspectedTopic:
-        """The incarnation number `at`, from 0."""
+        """Return the incarnation number `at`, from 0."""
         state, topic = self.state, found[at]
         topic_id = topic.topic_id
         count = max(topic.partitions, archived)

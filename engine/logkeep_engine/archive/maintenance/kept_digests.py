@@ -67,8 +67,8 @@ class DigestsPlace:
         return names.digests_path(self.topic, self.topic_id, self.partition)
 
     def load(self) -> dict[int, SegmentDigests]:
-        """The digests that lie here, by the base offset of their segment. Whether they are still those of the segment,
-        `SegmentDigests.fits` says. Nothing is there: none; something else is there: none, and a warning."""
+        """Return the digests that lie here, by the base offset of their segment. Whether they are still those of the
+        segment, `SegmentDigests.fits` says. Nothing is there: none; something else is there: none, and a warning."""
         try:
             return self._read(self.storage.read(self.path))
         except ObjectMissing:

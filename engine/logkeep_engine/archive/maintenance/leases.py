@@ -67,8 +67,8 @@ class SharedNote(RunNote):
 
 @contextmanager
 def reading(storage: Storage, run_id: str, commit: int) -> Iterator[None]:
-    """A lease for a run that has loaded the catalog up to this commit, and otherwise writes nothing there: its note is
-    deleted at the end. If it cannot be written, as with credentials that may only read, there is no lease."""
+    """Give a lease for a run that has loaded the catalog up to this commit, and otherwise writes nothing there: its
+    note is deleted at the end. If it cannot be written, as with credentials that may only read, there is no lease."""
     note = RunNote(storage, run_id)
     try:
         note.knows(commit)
@@ -99,13 +99,13 @@ class RunningReader:
     commit: int
 
     def needs(self, commit: int) -> bool:
-        """Whether the run may read what this commit has removed."""
+        """Return whether the run may read what this commit has removed."""
         return self.commit < commit
 
 
 def running_readers(storage: Storage, now: int) -> list[RunningReader]:
-    """The runs that read the archive at `now`, in ms since the epoch by the store's clock. Notes of commands and Spark
-    jobs that have lapsed are deleted."""
+    """Return the runs that read the archive at `now`, in ms since the epoch by the store's clock. Notes of commands and
+    Spark jobs that have lapsed are deleted."""
     notes = [info for info in storage.list(RUNS) if info.path.endswith(f"/{ALIVE}")]
     alive = [info.path for info in notes if int(info.modified * 1000) > now - LAPSE_MS]
     lapsed = {info.path for info in notes if info.path.startswith(f"{RUNS}{READING}")}.difference(alive)

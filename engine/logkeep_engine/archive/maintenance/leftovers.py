@@ -111,7 +111,7 @@ def _leftovers(storage: Storage, state: ArchiveState, layout: Layout, keys: Coll
 
 
 def _whole_end(state: ArchiveState, key: Partition) -> Range:
-    """The offsets at the end of a partition that are archived without a hole or a gap."""
+    """Return the offsets at the end of a partition that are archived without a hole or a gap."""
     *_, last = state.coverage.get(key) or [NOTHING]
     gaps = state.gaps.get(key)
     return NOTHING if gaps and gaps[-1].start >= last[1] else last
@@ -125,7 +125,7 @@ def _avro_place(topic: str, path: str) -> tuple[int, int]:
 
 
 def _records_place(topic: str, path: str) -> tuple[int, int]:
-    """The same of an object of the Records format."""
+    """Return the same of an object of the Records format."""
     file = records_names.parse_name(path.removeprefix(f"{names.TOPICS}{topic}/"))
     return (file.partition, file.start_offset) if file is not None and file.start_offset is not None else (-1, -1)
 

@@ -48,7 +48,7 @@ class MergeRules:
 
 
 def moves_of(state: ArchiveState, rules: MergeRules) -> list[SegmentMove]:
-    """The segments to merge or to copy by these rules, those of one partition and line by their offsets."""
+    """Return the segments to merge or to copy by these rules, those of one partition and line by their offsets."""
     if not rules.count:
         return []
     found: list[SegmentMove] = []
@@ -76,8 +76,8 @@ def moves_of(state: ArchiveState, rules: MergeRules) -> list[SegmentMove]:
 
 
 def _begins(own: PartitionFacts, first: int) -> int:
-    """The offset at which the first segment of a line would begin if no offset were missing before it: what was lost,
-    or removed, had no records to be overwritten. `first` is the one at which it begins."""
+    """Return the offset at which the first segment of a line would begin if no offset were missing before it: what was
+    lost, or removed, had no records to be overwritten. `first` is the one at which it begins."""
     gone = together(own.removed, ((gap.start, gap.end) for gap in own.gaps))
     accounted = own.accounted
     missing = without(accounted[0][0], first, gone) if accounted else []
@@ -87,8 +87,9 @@ def _begins(own: PartitionFacts, first: int) -> int:
 def _to_merge(
     rows: Sequence[PackedFacts], begins: int, ends: Sequence[int], rules: MergeRules, apart: int | None
 ) -> Iterator[list[int]]:
-    """The numbers of neighbours that become one segment. The first of a line is that of `begins` if nothing is missing
-    before it. None lies across `apart`: a generation that is being read ends there, and what follows joins it."""
+    """Yield the numbers of neighbours that become one segment. The first of a line is that of `begins` if nothing is
+    missing before it. None lies across `apart`: a generation that is being read ends there, and what follows joins
+    it."""
     if len(rows) < rules.count:
         return
     runs = [bisect_left(ends, row.first_epoch) for row in rows]
@@ -103,7 +104,7 @@ def _to_merge(
 
 
 def _neighbours(rows: Sequence[PackedFacts], may: Sequence[bool], below: int, apart: int | None) -> Iterator[list[int]]:
-    """The numbers of segments that lie side by side, on one side of `apart`, and are written alike."""
+    """Yield the numbers of segments that lie side by side, on one side of `apart`, and are written alike."""
     group: list[int] = []
     for at, row in enumerate(rows):
         fits = may[at] and row.pack is not None and row.size < below and not row.legacy
@@ -118,7 +119,7 @@ def _neighbours(rows: Sequence[PackedFacts], may: Sequence[bool], below: int, ap
 
 
 def parts_to_merge(sizes: Sequence[int], rules: MergeRules) -> Iterator[Sequence[int]]:
-    """The numbers of neighbours, of which these are the sizes, that become one segment each."""
+    """Yield the numbers of neighbours, of which these are the sizes, that become one segment each."""
     for start, end in chosen(sizes, rules.count):
         for part in in_groups(range(start, end), sizes.__getitem__, PACK_BYTES):
             if len(part) > 1:
@@ -126,8 +127,8 @@ def parts_to_merge(sizes: Sequence[int], rules: MergeRules) -> Iterator[Sequence
 
 
 def chosen(sizes: Sequence[int], count: int) -> Iterator[tuple[int, int]]:
-    """The ranges of neighbours, as [first, last), that have `count` times the bytes of their largest. Of what has less,
-    the largest stays as it is, and those before and after it are asked again."""
+    """Yield the ranges of neighbours, as [first, last), that have `count` times the bytes of their largest. Of what has
+    less, the largest stays as it is, and those before and after it are asked again."""
     left = [(0, len(sizes))]
     while left:
         start, end = left.pop()
@@ -148,7 +149,7 @@ def _to_clear(
     merged: Mapping[tuple[Partition, int], Collection[int]],
     rules: MergeRules,
 ) -> Collection[PackId]:
-    """The packs of which all that lives is to be copied, once that is merged which is to be."""
+    """Return the packs of which all that lives is to be copied, once that is merged which is to be."""
     live, gone = Counter[PackId](), Counter[PackId]()
     for place, rows in facts.items():
         taken = merged.get(place, ())
@@ -173,5 +174,5 @@ def packs_to_clear(live: Mapping[PackId, int], gone: Mapping[PackId, int], rules
 
 
 def _being_read(state: ArchiveState) -> Iterable[PackedSegments]:
-    """The segments of generations that are being read, which are on no line yet: their packs stay."""
+    """Return the segments of generations that are being read, which are on no line yet: their packs stay."""
     return () if state.passive is None else state.passive.segments.values()

@@ -72,7 +72,7 @@ class MoveDone:
 
 
 def files_of(entry: SegmentEntry) -> PackFiles:
-    """The files of a segment in a pack. Raises TypeError for another one."""
+    """Return the files of a segment in a pack. Raises TypeError for another one."""
     files = entry.pack_files
     if files is None:
         raise TypeError(f"segment {entry.base_offset} of {entry.topic_id} is not in a pack")
@@ -80,7 +80,7 @@ def files_of(entry: SegmentEntry) -> PackFiles:
 
 
 def works_of(moves: Iterable[SegmentMove], below: int, first: int = 0) -> list[MoveWork]:
-    """The tasks for these moves, numbered from `first` on."""
+    """Return the tasks for these moves, numbered from `first` on."""
     lines: dict[int, list[SegmentMove]] = {}
     for move in moves:
         lines.setdefault(move.line, []).append(move)
@@ -181,9 +181,9 @@ class _Merging:
 
 
 def joined(index: Sequence[AbortedTxn], ends: Iterable[tuple[int, int]]) -> list[AbortedTxn]:
-    """The transaction index of a segment, from those of the segments that it has. Where a transaction continues in the
-    next of these, an entry ends with its last batch in one of them. Here it ends where the transaction does: at one of
-    these `ends` of the merged segment, by producer and offset."""
+    """Return the transaction index of a segment, from those of the segments that it has. Where a transaction continues
+    in the next of these, an entry ends with its last batch in one of them. Here it ends where the transaction does: at
+    one of these `ends` of the merged segment, by producer and offset."""
     of: dict[int, list[int]] = {}
     for producer_id, offset in sorted(ends):
         of.setdefault(producer_id, []).append(offset)

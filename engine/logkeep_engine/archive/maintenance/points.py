@@ -65,7 +65,7 @@ class KeptPoint:
 
 
 def kept_points(state: ArchiveState, keep: KeepRules) -> list[KeptPoint]:
-    """The points that stay, the oldest first; the last one is that of the newest run that succeeded."""
+    """Return the points that stay, the oldest first; the last one is that of the newest run that succeeded."""
     runs = state.successes()
     held = {hold.name for hold in state.retention_holds if hold.kind is HoldKind.RUN}
     why: dict[str, list[str]] = {run.run_id: [] for run in runs}

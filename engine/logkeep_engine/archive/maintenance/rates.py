@@ -37,8 +37,8 @@ class ExpectedTime:
 
 
 def expected_time(size: int, measured: MeasuredRun | None, limit: int | None, where: str) -> ExpectedTime:
-    """The expected time of a run that moves `size` bytes, at most `limit` a second. `where` tells in which place no run
-    was found, if none was measured."""
+    """Return the expected time of a run that moves `size` bytes, at most `limit` a second. `where` tells in which place
+    no run was found, if none was measured."""
     if measured is None:
         rate, start = DEFAULT_RATE, DEFAULT_START_SECONDS
         told = (

@@ -22,7 +22,7 @@ from logkeep_engine.storage import Storage
 
 
 def verify_record_segment(storage: Storage, topic: str, entry: SegmentEntry) -> list[Damage]:
-    """The damage of the objects of a segment of records; [] if it is whole. Bounded memory."""
+    """Return the damage of the objects of a segment of records; [] if it is whole. Bounded memory."""
     facts = CountedRecords()
     if is_indexed(entry.layout):
         return _verify_indexed(storage, topic, entry, facts)

@@ -39,13 +39,13 @@ class RecordTimes:
 
     @classmethod
     def of(cls, digest: RecordDigest) -> RecordTimes:
-        """The times of the records that were noted in a digest."""
+        """Return the times of the records that were noted in a digest."""
         shift, buckets = digest.times
         return cls(shift, tuple(buckets))
 
     @classmethod
     def together(cls, parts: Iterable[RecordTimes], most: int = MOST_BUCKETS) -> RecordTimes:
-        """The times of all parts, in at most `most` buckets."""
+        """Return the times of all parts, in at most `most` buckets."""
         shift, counts = 0, dict[int, tuple[int, int]]()
         for part in parts:
             if part.shift > shift:
@@ -81,7 +81,7 @@ class StretchDigest:
 
     @classmethod
     def of(cls, start: int, end: int, digest: RecordDigest) -> StretchDigest:
-        """The digest of what was noted of these offsets."""
+        """Return the digest of what was noted of these offsets."""
         lowest, highest = digest.span or (-1, -1)
         return cls(start, end, digest.count, digest.value, digest.offsets_value, lowest, highest)
 
@@ -90,7 +90,7 @@ _STRETCH = struct.Struct(">qqq16s16sqq")
 
 
 def packed_stretches(stretches: Iterable[StretchDigest]) -> bytes:
-    """The digests in 72 bytes each: a driver holds those of all partitions."""
+    """Return the digests in 72 bytes each: a driver holds those of all partitions."""
     return b"".join(
         _STRETCH.pack(item.start, item.end, item.records, item.value, item.offsets_value, item.lowest, item.highest)
         for item in stretches
@@ -98,7 +98,7 @@ def packed_stretches(stretches: Iterable[StretchDigest]) -> bytes:
 
 
 def unpacked_stretches(data: bytes) -> tuple[StretchDigest, ...]:
-    """The digests that were packed."""
+    """Return the digests that were packed."""
     return tuple(StretchDigest(*fields) for fields in _STRETCH.iter_unpack(data))
 
 
@@ -115,8 +115,8 @@ class SegmentDigests:
     times: RecordTimes
 
     def fits(self, entry: SegmentEntry, aborted: Spans) -> bool:
-        """Whether these are the digests of the segment as it is, if these transactions are left out. Digests of other
-        numbers of records than the catalog has are not."""
+        """Return whether these are the digests of the segment as it is, if these transactions are left out. Digests of
+        other numbers of records than the catalog has are not."""
         own = (self.base_offset, self.next_offset, self.digest, self.aborted)
         if own != (entry.base_offset, entry.next_offset, entry.digest, within(aborted, entry)):
             return False
@@ -129,7 +129,7 @@ class SegmentDigests:
 def fitting(
     kept: Mapping[int, SegmentDigests], entries: Iterable[SegmentEntry], aborted: Spans
 ) -> dict[int, SegmentDigests]:
-    """The digests among those that were kept that are of these segments as they are, by their base offsets."""
+    """Return the digests among those that were kept that are of these segments as they are, by their base offsets."""
     found = ((entry, kept.get(entry.base_offset)) for entry in entries)
     return {entry.base_offset: own for entry, own in found if own is not None and own.fits(entry, aborted)}
 
@@ -152,7 +152,7 @@ def make_digests(work: DigestWork, context: TaskContext) -> tuple[SegmentDigests
 
 
 def digests_of(storage: Storage, topic: str, entry: SegmentEntry, aborted: Spans) -> SegmentDigests:
-    """The digests of a segment, which is read to its end for them. Raises ArchiveDamaged."""
+    """Return the digests of a segment, which is read to its end for them. Raises ArchiveDamaged."""
     builder = StretchBuilder(entry.base_offset)
     reader = open_partition(storage, topic, (entry,), aborted=())
     if is_batched(entry.layout):
@@ -195,7 +195,7 @@ class StretchBuilder:
         self._ended(rows.last_offset + 1, 0)
 
     def finish(self, end: int) -> tuple[tuple[StretchDigest, ...], RecordTimes]:
-        """All stretches, of which the last ends at offset `end`, and the times of all records."""
+        """Return all stretches, of which the last ends at offset `end`, and the times of all records."""
         self._at = end
         self._cut()
         return tuple(self._done), RecordTimes.of(self._whole)
@@ -215,13 +215,13 @@ class StretchBuilder:
 
 
 def reaching_into(aborted: Spans, entries: Sequence[SegmentEntry]) -> tuple[Span, ...]:
-    """The transactions that reach into segments that follow one another, as they are."""
+    """Return the transactions that reach into segments that follow one another, as they are."""
     first, last = entries[0].base_offset, entries[-1].next_offset - 1
     return tuple(span for span in aborted.rows() if span[1] <= last and span[2] >= first)
 
 
 def within(aborted: Spans, entry: SegmentEntry) -> tuple[Span, ...]:
-    """The transactions as far as they lie in the segment."""
+    """Return the transactions as far as they lie in the segment."""
     first, last = entry.base_offset, entry.next_offset - 1
     return tuple(
         sorted(

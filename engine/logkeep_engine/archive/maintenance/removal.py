@@ -134,8 +134,8 @@ def purge(
 
 
 def deletable(state: ArchiveState, grace: int, now: int) -> tuple[list[int], set[PackId]]:
-    """The removals, by their commits, and the packs whose objects `purge` would delete at `now`, if no reader needs
-    them, and the store keeps none locked."""
+    """Return the removals, by their commits, and the packs whose objects `purge` would delete at `now`, if no reader
+    needs them, and the store keeps none locked."""
     due = [item for item in state.unpurged if item.time + grace <= now]
     keys_of = {item.commit: set(item.segments) for item in due}
     packs = {pack for item in due for pack in _packs_among(item, keys_of[item.commit])}
@@ -151,8 +151,8 @@ def _with_grace_over(writer: Writer, removals: Sequence[Unpurged], grace: int) -
 
 
 def _removed_at(storage: Storage, item: Unpurged, now: int, grace: int) -> int:
-    """The time of a removal, `now` if no clock gives it. Clocks may have been wrong then: one that was ahead is not
-    believed, and of two the later one counts. So the store is asked only if the grace is over by the other."""
+    """Return the time of a removal, `now` if no clock gives it. Clocks may have been wrong then: one that was ahead is
+    not believed, and of two the later one counts. So the store is asked only if the grace is over by the other."""
     if item.time <= now < item.time + grace:
         return item.time
     path = names.commit_path(item.commit)
@@ -186,8 +186,8 @@ class _Wanted:
 
 
 def _with_shared(wanted: list[_Wanted], packs: Collection[PackId]) -> list[_Wanted]:
-    """The same, and all that was removed and shares a pack with these, or lies in `packs`: a pack is deleted as a
-    whole."""
+    """Return the same, and all that was removed and shares a pack with these, or lies in `packs`: a pack is deleted as
+    a whole."""
     reached: set[PackId] = set()
     while True:
         found = {*packs, *(pack for item in wanted for key in item.keys for pack in item.packs[key])}
@@ -201,7 +201,7 @@ def _with_shared(wanted: list[_Wanted], packs: Collection[PackId]) -> list[_Want
 def _staying_packs(
     state: ArchiveState, due: Sequence[Unpurged], keys_of: Mapping[int, Collection[Partition]]
 ) -> set[PackId]:
-    """The packs that a segment has which stays: one of the archive, or one that was removed and is not `due`."""
+    """Return the packs that a segment has which stays: one of the archive, or one that was removed and is not `due`."""
     if not any(_packs_among(item, keys_of[item.commit]) for item in due):
         return set()
     numbers = {item.commit for item in due}
@@ -213,12 +213,12 @@ def _staying_packs(
 
 
 def named_packs(state: ArchiveState) -> set[PackId]:
-    """The packs that segments of the archive have, without those that were removed."""
+    """Return the packs that segments of the archive have, without those that were removed."""
     return {pack for table in held_tables(state) for pack in packs_of(table.segments.packed)}
 
 
 def _packs_among(item: Unpurged, keys: Iterable[Partition]) -> set[PackId]:
-    """The packs of a removal in these partitions."""
+    """Return the packs of a removal in these partitions."""
     return {pack for key in keys for pack in item.packs[key]}
 
 
@@ -266,8 +266,8 @@ def _own(item: Unpurged, key: Partition) -> Sequence[SegmentEntry]:
 
 
 def _not_named(state: ArchiveState, entry: SegmentEntry) -> Iterator[str]:
-    """The objects of a segment that no segment of the archive has. In formats whose names have no epoch another one may
-    have taken the place of a removed one."""
+    """Yield the objects of a segment that no segment of the archive has. In formats whose names have no epoch another
+    one may have taken the place of a removed one."""
     key = (entry.topic_id, entry.partition)
     tables = [PackedSegments(key, own.rows) for own in state.own_facts(key)]
     topic = state.topics[entry.topic_id].name

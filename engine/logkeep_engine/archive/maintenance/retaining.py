@@ -49,7 +49,7 @@ class RetentionRules:
 
     @classmethod
     def of(cls, spec: Retention, chosen: Callable[[str], bool]) -> Self:
-        """The rules that a spec gives. `chosen`: whether its `topics` choose a name."""
+        """Return the rules that a spec gives. `chosen`: whether its `topics` choose a name."""
         age, keep = spec.max_age_seconds, spec.keep_for
         return cls(
             RetentionLimits(None if age is None else age * 1000, spec.max_bytes_int),
@@ -64,17 +64,17 @@ class RetentionRules:
         return self.limits.is_set or self.keep.is_set
 
     def spared(self, state: ArchiveState) -> frozenset[str]:
-        """The ids of the topics from which nothing may be removed."""
+        """Return the ids of the topics from which nothing may be removed."""
         if self.chosen is None:
             return frozenset()
         return frozenset(topic_id for topic_id, topic in state.topics.items() if not self.chosen(topic.name))
 
     def unchosen(self, state: ArchiveState) -> frozenset[str]:
-        """The ids of the spared topics of which the archive holds something."""
+        """Return the ids of the spared topics of which the archive holds something."""
         return self.spared(state).intersection(topic_id for topic_id, _ in (*state.segments, *state.snapshots))
 
     def told_unchosen(self, state: ArchiveState) -> list[str]:
-        """The warning for topics that the archive holds and that are spared."""
+        """Return the warning for topics that the archive holds and that are spared."""
         names = sorted({state.topics[topic_id].name for topic_id in self.unchosen(state)})
         if not names or not self.is_set:
             return []
@@ -119,7 +119,8 @@ def retain(writer: Writer, rules: RetentionRules) -> RetentionDone:
 
 
 def _by_the_clock(writer: Writer, limits: RetentionLimits) -> tuple[RetentionLimits, int, list[str]]:
-    """The limits, without that of age if the driver's clock may be wrong, the time now in ms, and what to report."""
+    """Return the limits, without that of age if the driver's clock may be wrong, the time now in ms, and what to
+    report."""
     now = time.time_ns() // 1_000_000
     if limits.max_age is None:
         return limits, now, []

@@ -96,8 +96,8 @@ def expired(
     keep: KeepRules = LAST_ONLY,
     spared: Collection[str] = (),
 ) -> list[Expired]:
-    """The segments and snapshots to remove at `now` (ms since the epoch): first those that are too old, then those that
-    are too much, each oldest first. `spared`: ids of topics that lose nothing.
+    """Return the segments and snapshots to remove at `now` (ms since the epoch): first those that are too old, then
+    those that are too much, each oldest first. `spared`: ids of topics that lose nothing.
 
     A removal that ends early, after any of them, leaves no transaction without its marker either.
     """
@@ -169,7 +169,7 @@ def _size_order(item: Item) -> tuple[int, Item]:
 
 
 def _first_left_transactions(left: Iterable[Item]) -> dict[Lane, int]:
-    """The first segments with transactions that stay although a limit is over, by `Item.lane`."""
+    """Return the first segments with transactions that stay although a limit is over, by `Item.lane`."""
     found: dict[Lane, int] = {}
     for item in left:
         if item.transactional:
@@ -192,7 +192,7 @@ class _Reasons:
         self._free = free
 
     def of(self, item: Item) -> str:
-        """The reason, "" if there is none."""
+        """Return the reason, "" if there is none."""
         hold = self._holds[item.topic_id]
         if hold is not None:
             return str(hold)
@@ -207,7 +207,7 @@ class _Reasons:
         return ""
 
     def _needs(self, at: int, item: Item) -> bool:
-        """Whether the limits left the segment to an earlier point, or may not take it from that."""
+        """Return whether the limits left the segment to an earlier point, or may not take it from that."""
         limits, point = self._limits, self._points[at]
         if point.epoch <= self._topics[item.topic_id].compacted_until:
             return True
@@ -218,8 +218,8 @@ class _Reasons:
         return limits.max_bytes is None or item in self._fitting(at, limits.max_bytes)
 
     def _fitting(self, at: int, max_bytes: int) -> set[Item]:
-        """The segments that were not too much at the end of the run of a point. Those below a floor do not count: it
-        may have been another one then."""
+        """Return the segments that were not too much at the end of the run of a point. Those below a floor do not
+        count: it may have been another one then."""
         if at not in self._fits:
             oldest = NO_TIME if self._limits.max_age is None else self._points[at].time - self._limits.max_age
             logs = (item for item in self._free if not item.below_floor and not item.is_snapshot)

@@ -54,13 +54,13 @@ class Item(NamedTuple):
         return self.topic_id, self.partition, -1 if self.until == FOR_EVER else self.line
 
     def to_remove(self) -> RemovedSegment | RemovedSnapshot:
-        """The fact of a commit that removes it."""
+        """Return the fact of a commit that removes it."""
         kind = RemovedSnapshot if self.is_snapshot else RemovedSegment
         return kind(self.topic_id, self.partition, self.offset, self.line)
 
 
 def _was_compacted_only(topic: TopicEntry) -> bool:
-    """Whether points of the topic may be of a time when it was compacted only."""
+    """Return whether points of the topic may be of a time when it was compacted only."""
     return topic.is_compacted_only or topic.compacted_until > 0
 
 
@@ -79,13 +79,13 @@ class PartitionLines:
         self._given_snapshots: set[tuple[int, int]] = set()
 
     def take(self, line: int, entry: SegmentEntry) -> bool:
-        """Whether the segment still belongs to no other."""
+        """Return whether the segment still belongs to no other."""
         before = len(self._given)
         self._given.add((line, entry.base_offset))
         return len(self._given) > before
 
     def take_snapshot(self, line: int, item: HeldSnapshot) -> bool:
-        """Whether the snapshot still belongs to no other."""
+        """Return whether the snapshot still belongs to no other."""
         before = len(self._given_snapshots)
         self._given_snapshots.add((line, item.end))
         return len(self._given_snapshots) > before
@@ -95,7 +95,7 @@ class PartitionLines:
         return snapshots_of(self.held, self.lines, number)
 
     def has_points_before(self, epoch: int) -> bool:
-        """Whether a kept point of before an epoch has something of the partition, be it on another line."""
+        """Return whether a kept point of before an epoch has something of the partition, be it on another line."""
         before = bisect_left(self.epochs, epoch)
         if not before:
             return False
@@ -107,15 +107,15 @@ class PartitionLines:
         )
 
     def serves_all(self, line: int, item: HeldSnapshot) -> bool:
-        """Whether a snapshot is one of all lines in use."""
+        """Return whether a snapshot is one of all lines in use."""
         return all(self.lines.agree(line, number) >= item.end for number in self.in_use)
 
     def newest_of_branches(self) -> list[HeldSnapshot]:
-        """The newest snapshot of each branch."""
+        """Return the newest snapshot of each branch."""
         return [item for number in self.in_use[1:] for _, item in self.snapshots_of(number)[-1:]]
 
     def first_point(self, line: int) -> int:
-        """The index of the first kept point that can have something of a line."""
+        """Return the index of the first kept point that can have something of a line."""
         return bisect_left(self.epochs, self.held[line].epoch)
 
     def superseded(self, archived: ArchivedTimes) -> Iterator[Item]:
@@ -142,15 +142,15 @@ class PartitionLines:
                     yield self._item(number, item.end, size, time, self._first_with(number, item), until)
 
     def _first_with(self, number: int, item: HeldSnapshot) -> int:
-        """The index of the first kept point that may begin with a snapshot: one may be older than that, if the log
-        ended there already. What is left of the log tells."""
+        """Return the index of the first kept point that may begin with a snapshot: one may be older than that, if the
+        log ended there already. What is left of the log tells."""
         below = (
             entry for entry in PackedSegments(self.key, self.held[number].held.rows) if entry.base_offset < item.end
         )
         return max([self.first_point(number), *(bisect_left(self.epochs, entry.archived_first) for entry in below)])
 
     def _until(self, has: Iterable[bool]) -> int:
-        """The index after the last kept point that has something, by whether each line has it."""
+        """Return the index after the last kept point that has something, by whether each line has it."""
         last = max((number for number, found in enumerate(has) if found), default=0)
         return bisect_left(self.epochs, self.held[last + 1].epoch) if last + 1 < len(self.held) else len(self.epochs)
 
@@ -198,10 +198,10 @@ class LineItems:
         run has made the snapshot that stands for it."""
 
     def floor(self, oldest: int | None, known: Generation) -> HeldSnapshot | None:
-        """The newest snapshot at or below all kept points, and of all lines in use, which is older than `oldest`. A
-        generation that is being read takes the place of all snapshots when it becomes active, and continues with the
-        log, which stays from its end on. There is none as long as a point of before the active generation is kept that
-        has a part of the log: of that point no snapshot is that was made since."""
+        """Return the newest snapshot at or below all kept points, and of all lines in use, which is older than
+        `oldest`. A generation that is being read takes the place of all snapshots when it becomes active, and continues
+        with the log, which stays from its end on. There is none as long as a point of before the active generation is
+        kept that has a part of the log: of that point no snapshot is that was made since."""
         if self._lines.has_points_before(known.epoch):
             return None
         passive = known.passive
@@ -219,7 +219,7 @@ class LineItems:
         return found[-1] if found else None
 
     def in_use(self, floor: HeldSnapshot | None) -> list[HeldSnapshot]:
-        """The snapshots that stay: the newest, the floor, and those with which kept points begin."""
+        """Return the snapshots that stay: the newest, the floor, and those with which kept points begin."""
         found = [*self.held[-1:], *([floor] if floor is not None else [])]
         for least, end in (*zip(self._least, self._seen, strict=True), *zip(self.ends, self.ends, strict=True)):
             below = [item for item in self.held if item.end <= end]
@@ -227,7 +227,7 @@ class LineItems:
         return found
 
     def segments(self, stays: str, floor: HeldSnapshot | None) -> Iterator[Item]:
-        """The segments. Those that do not end at the floor or below stay, if there is a reason."""
+        """Yield the segments. Those that do not end at the floor or below stay, if there is a reason."""
         held = held_by_size = NO_TIME
         for line, entry in self._entries:
             archived = self._archived.of(entry.archived_last)
@@ -255,14 +255,14 @@ class LineItems:
             )
 
     def _first_with_whole(self, entry: SegmentEntry) -> int:
-        """The index of the first point that has all of a segment, as it is now: one that was merged since was several,
-        and some of them may have been within the limits."""
+        """Return the index of the first point that has all of a segment, as it is now: one that was merged since was
+        several, and some of them may have been within the limits."""
         found = bisect_left(self._least, entry.next_offset)
         is_as_archived = entry.archived_first == entry.archived_last == entry.epoch
         return found if is_as_archived else max(found, bisect_right(self._lines.epochs, entry.epoch))
 
     def snapshots(self, in_use: Sequence[HeldSnapshot]) -> Iterator[Item]:
-        """The snapshots, which are as old as the runs that have made them. Those in use stay."""
+        """Yield the snapshots, which are as old as the runs that have made them. Those in use stay."""
         for line, item in self._snapshots:
             if not self._lines.take_snapshot(line, item):
                 continue
@@ -291,7 +291,7 @@ class LineItems:
 
 
 def _highest(epochs: Sequence[int], offsets: Iterable[tuple[int, int]]) -> list[int]:
-    """The highest of these offsets that each of the epochs has; 0: it has none."""
+    """Return the highest of these offsets that each of the epochs has; 0: it has none."""
     found = [0] * len(epochs)
     for epoch, offset in offsets:
         at = bisect_left(epochs, epoch)
@@ -301,7 +301,7 @@ def _highest(epochs: Sequence[int], offsets: Iterable[tuple[int, int]]) -> list[
 
 
 def object_bytes(entry: SegmentEntry) -> int:
-    """The bytes of all objects of a segment."""
+    """Return the bytes of all objects of a segment."""
     return sum(entry.files.sizes(entry).values())
 
 

@@ -135,7 +135,7 @@ def _refused(state: ArchiveState, uri: str) -> str:
 
 
 def _after(archive: Archive, state: ArchiveState, found: list[RetentionDecision], grace: int, now: int) -> ArchiveState:
-    """The state in which retention would leave the archive."""
+    """Return the state in which retention would leave the archive."""
     after = archive.load_at(state.commit)
     gone = [one.item.to_remove() for one in found if one.goes]
     if gone:
@@ -150,7 +150,7 @@ def _after(archive: Archive, state: ArchiveState, found: list[RetentionDecision]
 
 
 def _next_commit(state: ArchiveState, now: int) -> Commit:
-    """A commit of the last run that could follow, as far as a state asks."""
+    """Return a commit of the last run that could follow, as far as a state asks."""
     last = next(run for run in state.runs.values() if run.epoch == state.epoch)
     following = Commit(state.commit + 1, "", "", CommitKind.DATA, last.run_id, last.epoch, now)
     signer = "nobody" if state.signed_since >= 0 else ""
@@ -239,8 +239,8 @@ def _point(archive: Archive, newest: ArchiveState, after: ArchiveState, point: K
 
 
 def _lacks(then: ArchiveState, now: ArchiveState) -> int | None:
-    """The time of the youngest record that a point has had and that is removed `now`; None if nothing is. -1: the
-    time is unknown."""
+    """Return the time of the youngest record that a point has had and that is removed `now`; None if nothing is. -1:
+    the time is unknown."""
     found: list[int] = []
     for key, entries in then.segments.items():
         if now.segments.rows(key) == then.segments.rows(key):

@@ -162,7 +162,7 @@ class _LogRewriting:
             raise
 
     def _left(self) -> Iterator[Stretch]:
-        """The batches that are left, as they are or made again."""
+        """Yield the batches that are left, as they are or made again."""
         emptied_last: BatchHeader | None = None
         any_left = False
         for stretch, headers in self._reader.batches():
@@ -262,15 +262,15 @@ class _RecordsRewriting:
 
 
 def next_width(entry: SegmentEntry) -> int:
-    """The digits of the number in the next name of a segment of records. After NAMES_BEFORE_REUSE names the first
-    of them comes again: then no run is left that would delete the object of that name."""
+    """Return the digits of the number in the next name of a segment of records. After NAMES_BEFORE_REUSE names the
+    first of them comes again: then no run is left that would delete the object of that name."""
     first = (SEQUENCE_WIDTH if entry.layout is Layout.AVRO else RECORDS_WIDTH) + 1
     width = max(entry.files.sequence_width + 1, first)
     return width if width < first + NAMES_BEFORE_REUSE else first
 
 
 def _avro_options(storage: Storage, path: str, size: int) -> FormatOptions:
-    """The options with which an object is written like the one that is there."""
+    """Return the options with which an object is written like the one that is there."""
     from logkeep_engine.formats.avro_container import Container
     from logkeep_engine.formats.avro_schema import shape_of
 

@@ -44,8 +44,8 @@ def check_all(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentCheck
 
 
 def missing_or_short(storage: Storage, topic: str, entry: SegmentEntry, listed: Mapping[str, int]) -> Iterator[Damage]:
-    """The damage that shows in a list of objects, path to size: those of the segment that are missing, or that have
-    another size."""
+    """Yield the damage that shows in a list of objects, path to size: those of the segment that are missing, or that
+    have another size."""
     for path, size in entry.objects(topic).items():
         found = listed.get(path)
         shared = entry.pack_files is not None  # other segments lie after it
@@ -100,8 +100,8 @@ def check_segment(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentC
 def _verify_beside(
     storage: Storage, topic: str, entry: SegmentEntry, summary: SegmentSummary | None
 ) -> Iterator[Damage]:
-    """The faults of facts and indexes. Without `summary` the log is damaged: indexes cannot be checked against it, but
-    that they are there can be said."""
+    """Yield the faults of facts and indexes. Without `summary` the log is damaged: indexes cannot be checked against
+    it, but that they are there can be said."""
     sizes = entry.files.sizes(entry)
     beside = [suffix for suffix in (names.INDEX, names.TIMEINDEX) if suffix in sizes]
     if summary is None:
@@ -135,7 +135,7 @@ def _verify_facts(storage: Storage, topic: str, entry: SegmentEntry, summary: Se
 def _verify_size(
     storage: Storage, topic: str, entry: SegmentEntry, suffix: str, size: int
 ) -> tuple[bytes | None, list[Damage]]:
-    """The object's content if it is there with the catalog's size, and what is wrong with it."""
+    """Return the object's content if it is there with the catalog's size, and what is wrong with it."""
     try:
         data = read_file(storage, topic, entry, suffix)
     except ObjectMissing:
@@ -158,7 +158,7 @@ def _verify_index(storage: Storage, topic: str, entry: SegmentEntry, suffix: str
 def _transaction_index(
     storage: Storage, topic: str, entry: SegmentEntry
 ) -> tuple[Sequence[AbortedTxn] | None, list[Damage]]:
-    """The entries, None if they cannot be read, and what is wrong then."""
+    """Return the entries, None if they cannot be read, and what is wrong then."""
     index: list[AbortedTxn] = []
     damage: list[Damage] = []
     for item in open_damaged(storage, topic, (entry,)).transaction_index():
@@ -180,7 +180,7 @@ def _verify_transactions(
 
 
 def _verify_parts(storage: Storage, topic: str, entry: SegmentEntry, made: SegmentTransactions) -> Iterator[Damage]:
-    """The object that saves reading the log for its transactions; it need not be there."""
+    """Yield the object that saves reading the log for its transactions; it need not be there."""
     data = read_parts(storage, topic, entry)
     if data is not None and data != made.to_json(entry):
         what = "it differs from the log; it can be deleted, since the log holds the same"

@@ -12,8 +12,8 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 
 
 def hold_on(state: ArchiveState, topic_id: str, *, removed: bool = False) -> Hold | None:
-    """A hold on a topic: on its name, or on a run that has, or may have, records of it. `removed`: also records that no
-    commit names any more, and whose objects are there."""
+    """Return a hold on a topic: on its name, or on a run that has, or may have, records of it. `removed`: also records
+    that no commit names any more, and whose objects are there."""
     if not state.retention_holds:
         return None
     hold = topic_hold(state.retention_holds, state.topics[topic_id].name)
@@ -28,7 +28,7 @@ def hold_on(state: ArchiveState, topic_id: str, *, removed: bool = False) -> Hol
 
 
 def _epochs(state: ArchiveState, topic_id: str, *, removed: bool) -> Iterator[int]:
-    """The epochs at which what the archive has of a topic was archived. No run shows a generation that is being
+    """Yield the epochs at which what the archive has of a topic was archived. No run shows a generation that is being
     read."""
     gone = removed_tables(state, {topic_id}) if removed else ()
     for table in chain(held_tables(state, {topic_id}), gone):

@@ -185,7 +185,7 @@ def verify(
 def _chosen_by(
     cycle: VerifyCycle, tables: Iterable[Sequence[SegmentEntry]]
 ) -> tuple[list[Sequence[SegmentEntry]], list[SegmentEntry]]:
-    """The segments that the next verification of a cycle reads, and those that it leaves out."""
+    """Return the segments that the next verification of a cycle reads, and those that it leaves out."""
     wanted: list[Sequence[SegmentEntry]] = []
     left_out: list[SegmentEntry] = []
     for segments in tables:
@@ -257,7 +257,7 @@ class _Reading:
         self._holed = False
 
     def progress(self) -> VerifyProgress:
-        """All that is done so far."""
+        """Return all that is done so far."""
         return VerifyProgress(self._done, self.total)
 
 
@@ -295,15 +295,15 @@ def _checked(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentCheck 
 
 
 def _listed(storage: Storage, state: ArchiveState) -> dict[str, int]:
-    """The objects of topics and the packs, and their sizes. Topics' folders of an adopted archive may lie next to
-    `archive.json`."""
+    """Return the objects of topics and the packs, and their sizes. Topics' folders of an adopted archive may lie next
+    to `archive.json`."""
     first = (segments[0].topic_folder(state.topics[topic_id].name) for topic_id, segments in _named(state) if segments)
     beside = {names.PACKS, *(folder for folder in first if not folder.startswith(names.TOPICS))}
     return {info.path: info.size for prefix in (names.TOPICS, *sorted(beside)) for info in storage.list(prefix)}
 
 
 def _named(state: ArchiveState) -> Iterator[tuple[str, Sequence[SegmentEntry]]]:
-    """All segments whose objects may be there, by topic id."""
+    """Yield all segments whose objects may be there, by topic id."""
     for item in chain(held_tables(state, state.topics), removed_tables(state, state.topics)):
         yield item.key[0], item.segments
 
@@ -319,14 +319,14 @@ def _orphans(listed: Mapping[str, int], state: ArchiveState) -> list[str]:
 
 
 def _is_chosen(path: str, topics: Callable[[str], bool]) -> bool:
-    """Whether an object is of a chosen topic. Of a pack that is unknown without reading it."""
+    """Return whether an object is of a chosen topic. Of a pack that is unknown without reading it."""
     return not path.startswith(names.PACKS) and topics(path.removeprefix(names.TOPICS).partition("/")[0])
 
 
 def _still_named(
     archive: Archive, state: ArchiveState, damaged: list[tuple[SegmentEntry, list[Damage]]]
 ) -> list[tuple[SegmentEntry, list[Damage]]]:
-    """The segments with damage, without those that no commit names any more which was made since `state`."""
+    """Return the segments with damage, without those that no commit names any more which was made since `state`."""
     if not damaged or not archive.goes_on_behind(state.commit):
         return damaged
     topic_ids = {entry.topic_id for entry, _ in damaged}

@@ -34,8 +34,8 @@ class BatchLayout:
     def batches(
         self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_damage: OnDamage | None
     ) -> Iterator[Stretch]:
-        """The stretches from the batch that holds `start` on. A reader that continues after damage reads the log from
-        its beginning, since it needs the batch before the damage."""
+        """Return the stretches from the batch that holds `start` on. A reader that continues after damage reads the log
+        from its beginning, since it needs the batch before the damage."""
         if start <= entry.base_offset:
             return read_segment(storage, topic, entry, on_damage=on_damage)
         if on_damage is None:
@@ -45,7 +45,7 @@ class BatchLayout:
     def records(
         self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_damage: OnDamage | None, aborted: Spans
     ) -> Iterator[Sequence[LogRecord]]:
-        """The records that a consumer of committed records sees, from `start` on."""
+        """Return the records that a consumer of committed records sees, from `start` on."""
         stretches = self.batches(storage, topic, entry, start, on_damage)
         found = decoded(storage, topic, entry, stretches, aborted, on_damage)
         return found if start <= entry.base_offset else _since(found, start)
@@ -60,11 +60,12 @@ class BatchLayout:
     def transaction_index(
         self, storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
     ) -> Sequence[AbortedTxn] | None:
-        """The entries of the `.txnindex` object."""
+        """Return the entries of the `.txnindex` object."""
         return read_index(storage, topic, entry, on_damage)
 
     def first_since(self, storage: Storage, topic: str, entry: SegmentEntry, time: int) -> int | None:
-        """The offset of the first record of that time or later. The indexes lead to the first batch that may have it.
+        """Return the offset of the first record of that time or later. The indexes lead to the first batch that may
+        have it.
 
         The highest time in a batch's header is not proof: a batch that compaction has emptied keeps it.
         """
@@ -75,7 +76,7 @@ class BatchLayout:
 
 
 def first_in(storage: Storage, topic: str, entry: SegmentEntry, stretches: Iterable[Stretch], time: int) -> int | None:
-    """The offset of the first record of that time or later in these batches of a segment."""
+    """Return the offset of the first record of that time or later in these batches of a segment."""
     with sound(storage, topic, entry):
         for stretch, headers in stretches:
             for position, header in headers:
@@ -105,7 +106,7 @@ def transactions_of(
 def _what_is_left_of_transactions(
     storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage
 ) -> SegmentTransactions:
-    """The transactions that a damaged log, or a log with a damaged index, still names."""
+    """Return the transactions that a damaged log, or a log with a damaged index, still names."""
     follower = SegmentFollower(entry.base_offset, entry.epoch)
 
     def note(damage: Damage) -> None:
@@ -146,7 +147,7 @@ def decoded(
     on_damage: OnDamage | None = None,
     hint: str = _ARCHIVED_LIKE_THIS,
 ) -> Iterator[Sequence[LogRecord]]:
-    """The records in `stretches` without control batches and `aborted` transactions, in lists of bounded size.
+    """Yield the records in `stretches` without control batches and `aborted` transactions, in lists of bounded size.
 
     Without `on_damage` a batch that cannot be taken apart raises ArchiveDamaged with `hint`, though its CRC holds.
     """
@@ -171,7 +172,7 @@ def decoded(
 
 
 def _behind(stretches: Iterable[Stretch], start: int) -> Iterator[Stretch]:
-    """The stretches from the batch that holds `start` on."""
+    """Yield the stretches from the batch that holds `start` on."""
     for stretch, headers in stretches:
         rest = headers[headers.first_reaching(start) :]
         if rest:
@@ -180,7 +181,7 @@ def _behind(stretches: Iterable[Stretch], start: int) -> Iterator[Stretch]:
 
 
 def _since(lists: Iterable[Sequence[LogRecord]], start: int) -> Iterator[Sequence[LogRecord]]:
-    """The records from offset `start` on."""
+    """Yield the records from offset `start` on."""
     for records in lists:
         if records and records[0].offset >= start:
             yield records

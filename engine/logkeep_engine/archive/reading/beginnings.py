@@ -37,7 +37,7 @@ _CONVERSION = "Convert"  # `RunEntry.kind`
 
 
 def missing_beginnings(archive: Archive, state: ArchiveState) -> dict[Partition, int]:
-    """The offsets at which partitions should begin, for partitions that begin later.
+    """Return the offsets at which partitions should begin, for partitions that begin later.
 
     The plan of the run that archived the first offsets says where a partition should begin. If a conversion did not
     take the beginning of a partition, its plan says where that was. A plan that cannot be read is left out: a run's
@@ -74,16 +74,16 @@ def missing_beginnings(archive: Archive, state: ArchiveState) -> dict[Partition,
 
 
 def _is_read_again(state: ArchiveState, run: RunEntry, key: Partition) -> bool:
-    """Whether a generation took the place of what a backup was to archive first: it begins where the log did then, and
-    all of it was read."""
+    """Return whether a generation took the place of what a backup was to archive first: it begins where the log did
+    then, and all of it was read."""
     return run.kind != _CONVERSION and generation_of(state, key).since != UNKNOWN_TIME
 
 
 def _carried_over(
     archive: Archive, conversions: Sequence[RunEntry], partitions: Iterable[Partition]
 ) -> Iterator[tuple[Partition, int]]:
-    """The missing beginnings of what was converted, of each topic as its last conversion that succeeded has found them.
-    What was missing before, and was not any more then, that one has planned.
+    """Yield the missing beginnings of what was converted, of each topic as its last conversion that succeeded has found
+    them. What was missing before, and was not any more then, that one has planned.
     """
     left = {topic_id for topic_id, _ in partitions}
     for run in reversed(conversions):
@@ -105,9 +105,9 @@ def _carried_over(
 
 
 def _has_archived(state: ArchiveState, run: RunEntry, key: Partition, start: int, end: int) -> bool:
-    """Whether what is archived first in [start, end) may be of this run: not if another has written the first segment
-    there. A run's entry has its last epoch only; those of earlier attempts are nobody else's last. Where retention has
-    removed segments, it is no longer known whose they were, and what lay before them was to go, too.
+    """Return whether what is archived first in [start, end) may be of this run: not if another has written the first
+    segment there. A run's entry has its last epoch only; those of earlier attempts are nobody else's last. Where
+    retention has removed segments, it is no longer known whose they were, and what lay before them was to go, too.
     """
     if any(low < end and high > start for low, high in state.removed.get(key, ())):
         return False
@@ -120,8 +120,8 @@ def _has_archived(state: ArchiveState, run: RunEntry, key: Partition, start: int
 
 
 def holes(state: ArchiveState, partition: Partition, beginnings: Mapping[Partition, int]) -> list[Range]:
-    """The offsets of a partition that are neither archived nor recorded as lost, from where it was meant to begin (by
-    `missing_beginnings`) to the last that are.
+    """Return the offsets of a partition that are neither archived nor recorded as lost, from where it was meant to
+    begin (by `missing_beginnings`) to the last that are.
     """
     accounted = state.accounted_for(*partition)
     begins = beginnings.get(partition)
@@ -130,7 +130,7 @@ def holes(state: ArchiveState, partition: Partition, beginnings: Mapping[Partiti
 
 
 def _planned(archive: Archive, run_id: str) -> dict[Partition, list[Range]]:
-    """The chunks of each partition in the plan of a run."""
+    """Return the chunks of each partition in the plan of a run."""
     planned: dict[Partition, list[Range]] = {}
     try:
         for key, chunk in chain(
@@ -151,7 +151,7 @@ def _chunks(
     document: StoredDocument,
     chunks: Callable[[Mapping[str, Any]], Iterator[tuple[Partition, Range]]],
 ) -> Iterator[tuple[Partition, Range]]:
-    """The chunks in these files, up to the first that is missing."""
+    """Yield the chunks in these files, up to the first that is missing."""
     for name in files:
         try:
             plan = archive.storage.read(archive.run_file(run_id, name))

@@ -25,8 +25,8 @@ MAX_PLANS = 16  # a topic that is gone from the cluster would have all of them r
 
 
 def complete_until(archive: Archive, state: ArchiveState, topic_ids: Collection[str]) -> dict[str, int]:
-    """The times in ms since the epoch, by topic id, for all of these that one of the last backups has archived whole.
-    Everything that was committed before is archived. Raises storage errors."""
+    """Return the times in ms since the epoch, by topic id, for all of these that one of the last backups has archived
+    whole. Everything that was committed before is archived. Raises storage errors."""
     found: dict[str, int] = {}
     left = set(topic_ids)
     succeeded = (run for run in reversed(state.runs.values()) if run.kind == BACKUP and run.success is not None)
@@ -40,7 +40,7 @@ def complete_until(archive: Archive, state: ArchiveState, topic_ids: Collection[
 
 
 def topics_of_run(archive: Archive, run: RunEntry) -> set[str]:
-    """The ids of the topics that a backup has found, in all its attempts; none if its plan cannot be read."""
+    """Return the ids of the topics that a backup has found, in all its attempts; none if its plan cannot be read."""
     found: set[str] = set()
     for name in backup_plan_files():
         more = _topics_in(archive, run, name)
@@ -51,8 +51,8 @@ def topics_of_run(archive: Archive, run: RunEntry) -> set[str]:
 
 
 def _topics_in(archive: Archive, run: RunEntry, name: str) -> set[str]:
-    """The ids of the topics in a plan of a run that have not turned out to be deleted; none if it cannot be read.
-    Topics that a later attempt added were not there when the run began."""
+    """Return the ids of the topics in a plan of a run that have not turned out to be deleted; none if it cannot be
+    read. Topics that a later attempt added were not there when the run began."""
     path = archive.run_file(run.run_id, name)
     try:
         plan = BACKUP_PLAN.loads(archive.storage.read(path))

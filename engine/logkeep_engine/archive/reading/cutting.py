@@ -54,7 +54,7 @@ def _alone(cut: Cut, stretch: memoryview, position: int, header: BatchHeader) ->
 
 
 def cut_batch(batch: memoryview, header: BatchHeader, start: int, end: int) -> bytes | bytearray | None:
-    """A batch of those records that lie in [start, end), whose CRC was checked; None if there are none. Raises
+    """Return a batch of those records that lie in [start, end), whose CRC was checked; None if there are none. Raises
     CorruptBatch if the records are not what the header says, and BatchTooLarge for one that cannot be unpacked."""
     if header.is_control:
         return bytes(batch) if start <= header.base_offset < end else None
@@ -80,7 +80,7 @@ def cut_batch(batch: memoryview, header: BatchHeader, start: int, end: int) -> b
 
 
 def _sequence(header: BatchHeader, first: int) -> int:
-    """The sequence of the record at offset `first`."""
+    """Return the sequence of the record at offset `first`."""
     if header.base_sequence < 0:
         return header.base_sequence
     return (header.base_sequence + first - header.base_offset) & 0x7FFFFFFF
@@ -95,7 +95,7 @@ def records_within(lists: Iterable[Sequence[LogRecord]], start: int, end: int) -
 
 
 def between(records: Sequence[LogRecord], start: int, end: int) -> Sequence[LogRecord]:
-    """Those of these records with offsets in [start, end)."""
+    """Return those of these records with offsets in [start, end)."""
     if not records or (records[0].offset >= start and records[-1].offset < end):
         return records
     if isinstance(records, Rows):

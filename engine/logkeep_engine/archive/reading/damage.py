@@ -36,20 +36,20 @@ class Damage:
         return f"{self.object}{where}{')' if where else ''}: {self.what}"
 
     def to_json(self) -> dict[str, Any]:
-        """The damage as reports show it."""
+        """Return the damage as reports show it."""
         document = asdict(self)
         del document["lost"]
         return document
 
     def error(self, hint: str = _HINT) -> ArchiveDamaged:
-        """The error of a reader that does not continue after this damage."""
+        """Return the error of a reader that does not continue after this damage."""
         return ArchiveDamaged(f"{self}.", hint=hint)
 
 
 def damage_of(
     storage: Storage, topic: str, entry: SegmentEntry, path: str, what: str, offset: int | None = None
 ) -> Damage:
-    """A damage of the object `path` of a segment, at `offset` or at its first."""
+    """Return a damage of the object `path` of a segment, at `offset` or at its first."""
     at = entry.base_offset if offset is None else offset
     return Damage(f"{storage.uri}/{path}", topic, entry.partition, at, what)
 

@@ -43,7 +43,7 @@ class SegmentFile:
         return self._storage.read_into(self._place.path, self._place.start + start, target)
 
     def blocks(self, block: int) -> Iterator[bytes]:
-        """All bytes, block by block. Raises ObjectMissing."""
+        """Yield all bytes, block by block. Raises ObjectMissing."""
         if self._bounded:
             for start in range(0, self._place.size, block):
                 yield self.read_range(start, start + block)
@@ -53,7 +53,8 @@ class SegmentFile:
 
 
 def read_file(storage: Storage, topic: str, entry: SegmentEntry, suffix: str) -> bytes:
-    """A small file as a whole. Raises ObjectMissing, and ObjectTooLarge for an object that is larger than any."""
+    """Return a small file as a whole. Raises ObjectMissing, and ObjectTooLarge for an object that is larger than
+    any."""
     place = entry.place(topic, suffix)
     if entry.pack_files is None:
         return storage.read(place.path)

@@ -42,7 +42,7 @@ class HeldIncarnation:
 
 
 def incarnations(topics: Iterable[TopicEntry]) -> dict[str, list[TopicEntry]]:
-    """The incarnations of each name, in the order in which the archive saw them first. The names are sorted."""
+    """Return the incarnations of each name, in the order in which the archive saw them first. The names are sorted."""
     found: dict[str, list[TopicEntry]] = {}
     for topic in topics:
         found.setdefault(topic.name, []).append(topic)
@@ -50,7 +50,7 @@ def incarnations(topics: Iterable[TopicEntry]) -> dict[str, list[TopicEntry]]:
 
 
 def taken(state: ArchiveState, found: Sequence[TopicEntry], shows: Shows = as_counted) -> TopicEntry:
-    """The incarnation of a name that is taken by default. Only where there are several is `shows` asked."""
+    """Return the incarnation of a name that is taken by default. Only where there are several is `shows` asked."""
     if len(found) == 1:
         return found[0]
     newest: TopicEntry | None = None
@@ -68,14 +68,14 @@ def taken_topics(
     shows: Shows = as_counted,
     wanted: Callable[[str], bool] = bool,
 ) -> dict[str, TopicEntry]:
-    """The incarnation of each name that is taken by default, of `topics` or all that the archive has. `shows` is
+    """Return the incarnation of each name that is taken by default, of `topics` or all that the archive has. `shows` is
     asked for the names that are `wanted`: it may read."""
     by_name = incarnations(state.topics.values() if topics is None else topics)
     return {name: taken(state, found, shows if wanted(name) else as_counted) for name, found in by_name.items()}
 
 
 def held(state: ArchiveState, topic: TopicEntry) -> HeldIncarnation:
-    """How much the archive has of it."""
+    """Return how much the archive has of it."""
     entries = _entries(state, topic)
     return HeldIncarnation(
         topic.topic_id,

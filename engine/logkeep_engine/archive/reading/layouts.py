@@ -63,13 +63,13 @@ class LayoutReader(Protocol):
     def transaction_index(
         self, storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
     ) -> Sequence[AbortedTxn] | None:
-        """The aborted transactions that an index of the segment names, in its order; None if it is damaged and
+        """Return the aborted transactions that an index of the segment names, in its order; None if it is damaged and
         `on_damage` was told. Callers do not ask a segment whose `Files` have no `txnindex_bytes`."""
         ...
 
     def first_since(self, storage: Storage, topic: str, entry: SegmentEntry, time: int) -> int | None:
-        """The offset of the first record of that time (ms) or later, None if there is none. Markers and records of
-        aborted transactions are records too, as they are for a broker. Raises ArchiveDamaged for damage of what it
+        """Return the offset of the first record of that time (ms) or later, None if there is none. Markers and records
+        of aborted transactions are records too, as they are for a broker. Raises ArchiveDamaged for damage of what it
         reads on the way."""
         ...
 
@@ -88,5 +88,5 @@ READERS: dict[Layout, LayoutReader] = {
 
 
 def reader_of(entry: SegmentEntry) -> LayoutReader:
-    """The reader of the segment's layout."""
+    """Return the reader of the segment's layout."""
     return READERS[entry.layout]

@@ -53,7 +53,7 @@ class LogBlock:
     end: int
 
     def behind(self, rest: memoryview) -> memoryview:
-        """The block with `rest` in front of it."""
+        """Return the block with `rest` in front of it."""
         start = self.start - len(rest)
         if start < 0:
             return memoryview(bytes(rest) + memoryview(self.buffer)[self.start : self.end])
@@ -65,7 +65,8 @@ class LogBlock:
 def read_log(
     storage: Storage, topic: str, entry: SegmentEntry, *, start: int = 0, block: int = DEFAULT_BLOCK
 ) -> Iterator[LogBlock | DamagedBytes]:
-    """The log of `entry` from position `start` on. Memory: three blocks, and two of the object if it is compressed.
+    """Return the log of `entry` from position `start` on. Memory: three blocks, and two of the object if it is
+    compressed.
 
     The bytes are those of the object, be they more or fewer than the catalog says.
     """
@@ -79,7 +80,7 @@ def read_log(
 def log_bytes(
     storage: Storage, topic: str, entry: SegmentEntry, start: int = 0, *, block: int = DEFAULT_BLOCK
 ) -> Iterator[memoryview | DamagedBytes]:
-    """The bytes of `read_log`, for who looks for batches in them himself. A missing object is damage here too."""
+    """Yield the bytes of `read_log`, for who looks for batches in them himself. A missing object is damage here too."""
     try:
         for item in read_log(storage, topic, entry, start=start, block=block):
             if isinstance(item, LogBlock):
@@ -145,7 +146,7 @@ class _Compressed:
             self._ring.close()
 
     def _open(self) -> tuple[SeekTable, bytes | None]:
-        """The table, and the whole object if it is small enough to be read at once. Raises CorruptFrame."""
+        """Return the table, and the whole object if it is small enough to be read at once. Raises CorruptFrame."""
         entry = self._entry
         stored = entry.files.stored_bytes
         start = 0 if stored < self._block else stored - min(stored, _TAIL_BYTES)
@@ -239,7 +240,7 @@ class _Compressed:
             at += position
 
     def _frame(self, ring: _Ring, data: bytes, position: int, final: bool) -> tuple[LogBlock | None, int]:
-        """The frame at `position` and where it ends; (None, 0): more bytes are needed."""
+        """Return the frame at `position` and where it ends; (None, 0): more bytes are needed."""
         if len(data) - position < len(FRAME_MAGIC) and not final:
             return None, 0
         if data[position : position + len(FRAME_MAGIC)] != FRAME_MAGIC:
@@ -338,7 +339,8 @@ _UNUSED = _references([bytearray(1)], 0)
 
 
 def _ahead(items: Iterator[T], worthwhile: bool) -> Generator[T, None, None]:
-    """The same items. If it is `worthwhile`, a thread makes each item while the caller works on the one before."""
+    """Yield the same items. If it is `worthwhile`, a thread makes each item while the caller works on the one
+    before."""
     if not worthwhile:
         yield from items
         return

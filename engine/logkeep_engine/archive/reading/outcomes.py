@@ -32,8 +32,8 @@ def aborted_in(
     kept: Sequence[Range],
     on_damage: OnDamage | None = None,
 ) -> tuple[list[AbortedTxn], TransactionOutcomes]:
-    """The aborted transactions of one partition, and how they are known. `entries` are all its segments from some
-    offset on, `kept` the ranges that they stand for. If something cannot be read, raises ArchiveDamaged, or tells
+    """Return the aborted transactions of one partition, and how they are known. `entries` are all its segments from
+    some offset on, `kept` the ranges that they stand for. If something cannot be read, raises ArchiveDamaged, or tells
     `on_damage` (from several threads, and of an index twice) and goes by what can.
     """
     if not any(entry.transactional for entry in entries):
@@ -61,9 +61,9 @@ def partition_outcomes(
 def facts_in(
     storage: Storage, topic: str, entries: Sequence[SegmentEntry], at: int, on_damage: OnDamage | None = None
 ) -> SegmentTransactions:
-    """The transactions of the segment with the number `at` of a partition. Where its log was left for the one that
-    follows, its batches are followed up to there: what the whole segment says is of records that were cut off, too.
-    Damage as with `segment_transactions`."""
+    """Return the transactions of the segment with the number `at` of a partition. Where its log was left for the one
+    that follows, its batches are followed up to there: what the whole segment says is of records that were cut off,
+    too. Damage as with `segment_transactions`."""
     entry, end = entries[at], left_at(entries, at)
     known = segment_transactions(storage, topic, entry, on_damage)
     if end is None or not entry.transactional:
@@ -84,7 +84,8 @@ def facts_in(
 
 
 def left_at(entries: Sequence[SegmentEntry], at: int) -> int | None:
-    """The offset at which the log of a segment of a partition was left for the one that follows; None: it was not."""
+    """Return the offset at which the log of a segment of a partition was left for the one that follows; None: it was
+    not."""
     entry = entries[at]
     return entry.next_offset if at + 1 < len(entries) and entry.next_offset < entry.uncut.next_offset else None
 
@@ -92,8 +93,8 @@ def left_at(entries: Sequence[SegmentEntry], at: int) -> int | None:
 def transaction_index(
     storage: Storage, topic: str, entries: Sequence[SegmentEntry], on_damage: OnDamage | None = None
 ) -> list[AbortedTxn]:
-    """The entries of all transaction indexes, several of which are read at once. One that is missing or altered is
-    damage as with `aborted_in`."""
+    """Return the entries of all transaction indexes, several of which are read at once. One that is missing or altered
+    is damage as with `aborted_in`."""
     indexed = [at for at, entry in enumerate(entries) if entry.files.txnindex_bytes]
     if not indexed:
         return []
@@ -119,7 +120,7 @@ def _index_below(
 def segment_transactions(
     storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None = None
 ) -> SegmentTransactions:
-    """The transactions of one segment; of a slice, all that the whole one has. Without `on_damage` raises
+    """Return the transactions of one segment; of a slice, all that the whole one has. Without `on_damage` raises
     ArchiveDamaged if its log has to be read and is damaged, or its index is."""
     whole = entry.uncut
     found = reader_of(whole).transactions(storage, topic, whole, on_damage)

@@ -112,8 +112,8 @@ class PartitionReader(Protocol[D_co]):
         ...
 
     def transaction_index(self) -> Iterator[AbortedTxn | D_co]:
-        """The aborted transactions that the indexes of the segments name. A marker may say otherwise: `transactions`
-        knows that."""
+        """Return the aborted transactions that the indexes of the segments name. A marker may say otherwise:
+        `transactions` knows that."""
         ...
 
 
@@ -124,7 +124,7 @@ def open_partition(
     kept: Sequence[Range] = (),
     aborted: Sequence[AbortedTxn] | None = None,
 ) -> PartitionReader[Never]:
-    """A reader that raises ArchiveDamaged at the first damage. It reads nothing yet.
+    """Return a reader that raises ArchiveDamaged at the first damage. It reads nothing yet.
 
     `kept` are the ranges of offsets that the entries stand for. `aborted`: the transactions to leave out of the
     records, if the caller knows them; by default the reader looks them up when records are read.
@@ -139,12 +139,12 @@ def open_damaged(
     kept: Sequence[Range] = (),
     aborted: Sequence[AbortedTxn] | None = None,
 ) -> PartitionReader[Damage]:
-    """A reader that continues after damage and hands it out in its place, else like that of `open_partition`."""
+    """Return a reader that continues after damage and hands it out in its place, else like that of `open_partition`."""
     return _Tolerant(storage, topic, tuple(entries), tuple(kept), aborted)
 
 
 def first_since(storage: Storage, topic: str, entry: SegmentEntry, time: int) -> int | None:
-    """The offset of the first record of that time (ms) or later in a segment, None if there is none.
+    """Return the offset of the first record of that time (ms) or later in a segment, None if there is none.
 
     Markers and records of aborted transactions are records too, as they are for a broker. Raises ArchiveDamaged for
     damage on the way.
@@ -178,7 +178,7 @@ def is_indexed(layout: Layout) -> bool:
 
 
 def record_format(layout: Layout) -> RecordFormat:
-    """How objects of this layout hold records, for who reads a file as it lies there: nothing is compared with a
+    """Return how objects of this layout hold records, for who reads a file as it lies there: nothing is compared with a
     catalog."""
     found = READERS[layout].records_format
     if found is None:
@@ -187,7 +187,8 @@ def record_format(layout: Layout) -> RecordFormat:
 
 
 def placed_records(storage: Storage, topic: str, entry: SegmentEntry) -> Iterator[RecordBlock | Damage]:
-    """All records of a segment; if its layout `is_indexed`, a block knows the positions of each and of their end."""
+    """Return all records of a segment; if its layout `is_indexed`, a block knows the positions of each and of their
+    end."""
 
     def read(on_damage: OnDamage) -> Iterator[RecordBlock]:
         return RecordReading(storage, topic, entry, on_damage, record_format(entry.layout)).parts(0, DEFAULT_BLOCK)
@@ -222,7 +223,7 @@ class _Partition:
     def _cut(
         self, entry: SegmentEntry, on_damage: OnDamage | None, batch: memoryview, header: BatchHeader
     ) -> bytes | bytearray | None:
-        """A batch of the records of another one that lie in the slice `entry`."""
+        """Return a batch of the records of another one that lie in the slice `entry`."""
         try:
             with sound(self.storage, self.topic, entry):
                 return cut_batch(batch, header, entry.base_offset, entry.next_offset)
@@ -310,7 +311,7 @@ class _Tolerant(_Partition):
 
 
 def _in_place(read: Callable[[OnDamage], Iterator[T]]) -> Iterator[T | Damage]:
-    """The items that `read` gives of a segment, and between them the damage that it reports."""
+    """Yield the items that `read` gives of a segment, and between them the damage that it reports."""
     told: list[Damage] = []
     for item in read(told.append):
         yield from told

@@ -11,13 +11,13 @@ from logkeep_engine.storage import Storage
 
 
 def known_parts(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentTransactions | None:
-    """The content of a segment's `.txnparts` object, None if it has none, or an altered one."""
+    """Return the content of a segment's `.txnparts` object, None if it has none, or an altered one."""
     data = read_parts(storage, topic, entry)
     return None if data is None else SegmentTransactions.from_json(data, entry)
 
 
 def read_parts(storage: Storage, topic: str, entry: SegmentEntry) -> bytes | None:
-    """The `.txnparts` of a segment, None if it has none."""
+    """Return the `.txnparts` of a segment, None if it has none."""
     files = entry.pack_files
     paths = entry.beside(topic)
     try:
@@ -29,6 +29,7 @@ def read_parts(storage: Storage, topic: str, entry: SegmentEntry) -> bytes | Non
 
 
 def fetched_epoch(storage: Storage, topic: str, entry: SegmentEntry) -> int:
-    """The epoch of the run that fetched the segment from a cluster. A copy of a segment has a later one itself."""
+    """Return the epoch of the run that fetched the segment from a cluster. A copy of a segment has a later one
+    itself."""
     known = known_parts(storage, topic, entry)
     return entry.archived_last if known is None else known.epoch

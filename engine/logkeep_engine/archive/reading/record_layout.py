@@ -33,7 +33,7 @@ class RecordLayout:
     def records(
         self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_damage: OnDamage | None, aborted: Spans
     ) -> Iterator[Sequence[LogRecord]]:
-        """The records from `start` on; there are no `aborted` ones among them.
+        """Yield the records from `start` on; there are no `aborted` ones among them.
 
         With `on_damage`, the reader reports damage after it has handed out the records before it. Nothing in these
         formats protects single records: if the object's digest is wrong, it is unknown which of them is altered. A
@@ -59,7 +59,8 @@ class RecordLayout:
         return ()
 
     def first_since(self, storage: Storage, topic: str, entry: SegmentEntry, time: int) -> int | None:
-        """The offset of the first record of that time or later. No index knows times: records are read up to it."""
+        """Return the offset of the first record of that time or later. No index knows times: records are read up to
+        it."""
         if entry.times.max_timestamp < time:
             return None
         for records in self.records(storage, topic, entry, 0, None, Spans()):

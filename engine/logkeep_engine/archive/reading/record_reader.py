@@ -55,12 +55,12 @@ class RecordFormat:
 
 
 def _decode_records(blocks: Iterable[bytes], what: RecordObject) -> Decoded:
-    """The records from the first in `blocks` on."""
+    """Return the records from the first in `blocks` on."""
     yield from read_blocks(blocks, position=what.position, size=what.size)
 
 
 def _decode_avro(blocks: Iterable[bytes], what: RecordObject) -> Decoded:
-    """The records from `start_offset` on, with either schema. An object is always read from its beginning."""
+    """Return the records from `start_offset` on, with either schema. An object is always read from its beginning."""
     from logkeep_engine.formats.avro import read_object  # fastavro takes its time
 
     for records in read_object(
@@ -133,7 +133,7 @@ class RecordReading:
             )
 
     def _position(self, start_offset: int) -> int:
-        """The position from which to read. The index is only a hint: if it is missing or wrong, all is read."""
+        """Return the position from which to read. The index is only a hint: if it is missing or wrong, all is read."""
         entry = self._entry
         if start_offset <= entry.base_offset or not self._format.indexed:
             return 0

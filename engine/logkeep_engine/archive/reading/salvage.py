@@ -56,7 +56,7 @@ def survey_partition(task: SurveyTask, context: TaskContext) -> DamageSurvey:
 
 
 def survey_records(topic: str, segments: Sequence[SegmentEntry], damage: Sequence[Damage]) -> DamageSurvey:
-    """The survey of a partition whose segments hold records, from the `damage` of its objects alone. Pure.
+    """Return the survey of a partition whose segments hold records, from the `damage` of its objects alone. Pure.
 
     A damaged segment is left out as a whole. In these formats only the digest of the whole object protects a record, so
     it is unknown which records of an altered object are as they were. A damaged index costs no record.
@@ -82,8 +82,8 @@ def survey(storage: Storage, topic: str, segments: Sequence[SegmentEntry]) -> Da
 
 
 def with_transactions(survey: DamageSurvey, outcomes: TransactionOutcomes, index: Sequence[AbortedTxn]) -> DamageSurvey:
-    """The survey with the partition's transactions. `index`: the entries of all its transaction indexes that can be
-    read."""
+    """Return the survey with the partition's transactions. `index`: the entries of all its transaction indexes that can
+    be read."""
     undecided = (
         UnreadableRange(
             txn.first_offset,

@@ -65,7 +65,7 @@ def read_segment(
 
 
 def read_from(storage: Storage, topic: str, entry: SegmentEntry, offset: int) -> Iterator[Stretch]:
-    """The stretches of `read_segment` from the batch that holds `offset` on, or from the first after it. Earlier
+    """Yield the stretches of `read_segment` from the batch that holds `offset` on, or from the first after it. Earlier
     batches are not read.
 
     Three small requests lead to the first stretch: index, seek table, frame (plain segments: index, range). The offset
@@ -87,8 +87,8 @@ def read_from(storage: Storage, topic: str, entry: SegmentEntry, offset: int) ->
 
 
 def first_at_or_after(storage: Storage, topic: str, entry: SegmentEntry, timestamp: int) -> BatchHeader | None:
-    """The first batch of a segment whose max timestamp is `timestamp` (ms) or later, None if there is none. Compaction
-    may have emptied it.
+    """Return the first batch of a segment whose max timestamp is `timestamp` (ms) or later, None if there is none.
+    Compaction may have emptied it.
 
     Reads time index, offset index and what lies between two of their entries. Raises ArchiveDamaged like `read_from`.
     """
@@ -107,8 +107,8 @@ def first_at_or_after(storage: Storage, topic: str, entry: SegmentEntry, timesta
 
 
 def _from_hint(storage: Storage, topic: str, entry: SegmentEntry, offset: int) -> Iterator[Stretch] | None:
-    """The stretches from where the offset index says; None: it says nothing, or no batch that ends as it says begins
-    there."""
+    """Return the stretches from where the offset index says; None: it says nothing, or no batch that ends as it says
+    begins there."""
     data = _index(storage, topic, entry, names.INDEX)
     hint = find_offset(data, entry.base_offset, offset)
     if hint is None or not 0 < hint.position < entry.bytes:
@@ -125,7 +125,7 @@ def _from_hint(storage: Storage, topic: str, entry: SegmentEntry, offset: int) -
 
 
 def _index(storage: Storage, topic: str, entry: SegmentEntry, suffix: str) -> bytes:
-    """An index, b"" if it is not there as the catalog says: `verify` reports that, a reader does without."""
+    """Return an index, b"" if it is not there as the catalog says: `verify` reports that, a reader does without."""
     try:
         data = read_file(storage, topic, entry, suffix)
     except (ObjectMissing, ObjectTooLarge):
@@ -136,8 +136,8 @@ def _index(storage: Storage, topic: str, entry: SegmentEntry, suffix: str) -> by
 def read_index(
     storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
 ) -> list[AbortedTxn] | None:
-    """The entries of a segment's `.txnindex`, [] if it has none. If it is missing or altered, raises ArchiveDamaged, or
-    tells `on_damage` and gives None."""
+    """Return the entries of a segment's `.txnindex`, [] if it has none. If it is missing or altered, raises
+    ArchiveDamaged, or tells `on_damage` and gives None."""
     if not entry.files.txnindex_bytes:
         return []
     path = entry.stem(topic) + names.TXNINDEX
@@ -258,7 +258,7 @@ class _Reading:
         return at, None
 
     def _of_the_log(self, headers: Headers) -> Headers:
-        """The batches without those in front of the log and after it."""
+        """Return the batches without those in front of the log and after it."""
         first = 1 if headers[0][1].base_offset < self._entry.base_offset else 0
         last = 1 if headers[-1][1].base_offset >= self._entry.next_offset else 0
         return headers[first : len(headers) - last]
@@ -269,7 +269,8 @@ class _Reading:
         return max(self._expected, self._entry.base_offset) if self._margin else self._expected
 
     def _incomplete(self, data: memoryview, at: int, cut: str | None) -> str | None:
-        """The fault of the bytes from `at` on, which are not a whole batch; None if more bytes may make it one."""
+        """Return the fault of the bytes from `at` on, which are not a whole batch; None if more bytes may make it
+        one."""
         left = len(data) - at
         if left >= _SIZE_AND_MAGIC.size:
             claimed = _SIZE_AND_MAGIC.unpack_from(data, at)[0] + LOG_OVERHEAD

@@ -22,8 +22,8 @@ class SnapshotLayout(BatchLayout):
     def transactions(
         self, storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
     ) -> SegmentTransactions:
-        """The transactions that are open where the snapshot ends. No object next to a part says so, its batches do. The
-        offsets that the snapshot lacks hide no marker: it would have ended them."""
+        """Return the transactions that are open where the snapshot ends. No object next to a part says so, its batches
+        do. The offsets that the snapshot lacks hide no marker: it would have ended them."""
         found = transactions_of(storage, topic, entry, on_damage)
         parts = tuple(replace(known, part=replace(known.part, dense=True)) for known in found.parts)
         return replace(found, next_offset=entry.files.end, parts=parts, dense=True)

@@ -64,8 +64,8 @@ class TransactionOutcomes:
         return not (self.added or self.dropped or self.undecided)
 
     def aborted(self, index: Iterable[AbortedTxn]) -> list[AbortedTxn]:
-        """All whose records no consumer of committed records may see, from the entries of all indexes that can be
-        read: those that were aborted, and those that are undecided."""
+        """Return all whose records no consumer of committed records may see, from the entries of all indexes that can
+        be read: those that were aborted, and those that are undecided."""
         wrong = Spans.of(self.dropped)
         found = {
             txn

@@ -34,7 +34,7 @@ class ArchiveView:
 
 
 def choose(archive: Archive) -> ArchiveView:
-    """The view of a new restore or conversion. Raises ArchiveDamaged if the catalog is."""
+    """Return the view of a new restore or conversion. Raises ArchiveDamaged if the catalog is."""
     newest = archive.load()
     lost = tuple(f"the catalog has lost its last commits: {tail}" for tail in archive.lost_tails(newest))
     seen = _choose(archive, newest)
@@ -42,9 +42,9 @@ def choose(archive: Archive) -> ArchiveView:
 
 
 def at_end_of(archive: Archive, newest: ArchiveState, run_id: str) -> ArchiveView | None:
-    """The state as a run has left it; None if it has neither succeeded nor tried everything. A success counts, whatever
-    became of the run when it was begun again. The run's own retention, and snapshots that it has made, are part of it;
-    segments that were removed since are in it. Raises ArchiveDamaged if the catalog is damaged."""
+    """Return the state as a run has left it; None if it has neither succeeded nor tried everything. A success counts,
+    whatever became of the run when it was begun again. The run's own retention, and snapshots that it has made, are
+    part of it; segments that were removed since are in it. Raises ArchiveDamaged if the catalog is damaged."""
     run = newest.runs[run_id]
     end = end_of(archive, run.success or run, newest.commit)
     if end is None:
@@ -54,13 +54,14 @@ def at_end_of(archive: Archive, newest: ArchiveState, run_id: str) -> ArchiveVie
 
 
 def state_at(archive: Archive, commit: int, newest: ArchiveState) -> ArchiveState:
-    """The state at a commit, with what erasures have left of its segments since: the objects that it named are gone."""
+    """Return the state at a commit, with what erasures have left of its segments since: the objects that it named are
+    gone."""
     return newest if commit == newest.commit else archive.load_at(commit).following(newest)
 
 
 def end_of(archive: Archive, run: RunEntry, last: int) -> Commit | None:
-    """The commit up to `last` that ended the attempt of a run at its epoch; None if a restore may not see the state at
-    it. Epochs rise from commit to commit, so few are read. Raises ArchiveDamaged if the catalog is damaged."""
+    """Return the commit up to `last` that ended the attempt of a run at its epoch; None if a restore may not see the
+    state at it. Epochs rise from commit to commit, so few are read. Raises ArchiveDamaged if the catalog is damaged."""
     behind = bisect_right(range(last + 1), run.epoch, key=lambda number: archive.read_commit(number).epoch)
     for number in range(behind - 1, -1, -1):
         found = archive.read_commit(number)
@@ -114,7 +115,7 @@ def _word(run: RunEntry) -> str:
 
 
 def _last_end(archive: Archive, commit: int) -> Commit | None:
-    """The end of the last run that succeeded, or that failed after it had tried everything."""
+    """Return the end of the last run that succeeded, or that failed after it had tried everything."""
     if commit < 0:
         return None
     # Read backwards: the end of the last run is the last commit, or the commits of a running one lie after it. There
@@ -126,7 +127,7 @@ def _last_end(archive: Archive, commit: int) -> Commit | None:
 
 
 def with_care(archive: Archive, end: Commit, newest: ArchiveState, *, of_others: bool) -> int:
-    """The last of the commits after the end of a run that only take care of what the run has left, or, with
+    """Return the last of the commits after the end of a run that only take care of what the run has left, or, with
     `of_others`, also of those of runs that do nothing else. Retention removes segments right after the end of a run, or
     in a run of its own, so the state that is left by it is as complete. So is one that an erasure leaves."""
     commit = end.number

@@ -19,8 +19,8 @@ from logkeep_engine.storage import Storage
 
 
 def shows(storage: Storage, state: ArchiveState) -> Shows:
-    """A function that answers for the topics of this archive. It raises what the storage raises. A damaged topic counts
-    as seen: its user sees the damage, and no older incarnation is taken instead.
+    """Return a function that answers for the topics of this archive. It raises what the storage raises. A damaged topic
+    counts as seen: its user sees the damage, and no older incarnation is taken instead.
     """
 
     def ask(topic: TopicEntry) -> bool:

@@ -38,8 +38,8 @@ class LogWriter(ObjectWriter):
         return 0
 
     def held(self) -> bytearray | None:
-        """The whole content, if it has stayed in memory: nothing is taken any more. None if it becomes an object of
-        its own."""
+        """Return the whole content, if it has stayed in memory: nothing is taken any more. None if it becomes an object
+        of its own."""
         return self._object.held if isinstance(self._object, HeldObject) else None
 
     def write(self, data: Buffer) -> int:
@@ -201,7 +201,7 @@ class SnapshotPlace:
     leader_epoch: int
 
     def stem(self, part: int) -> str:
-        """The path of a part without the suffix. Raises ValueError as `names.snapshot_name`."""
+        """Return the path of a part without the suffix. Raises ValueError as `names.snapshot_name`."""
         folder = names.snapshots_folder(self.topic, self.topic_id, self.partition, self.epoch, self.attempt)
         return folder + names.snapshot_name(self.end, self.leader_epoch, part)
 

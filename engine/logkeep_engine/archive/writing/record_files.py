@@ -53,7 +53,7 @@ def write_partition_indexes(
 
 
 def name_of(entry: SegmentEntry) -> RecordsName:
-    """The segment by the name that the index of its partition has."""
+    """Return the segment by the name that the index of its partition has."""
     width, folder = entry.files.sequence_width or RECORDS_WIDTH, names.generation_folder(entry.files.generation)
     return RecordsName(entry.partition, entry.base_offset, width, folder)
 
@@ -82,7 +82,7 @@ def write_consumer_offsets(
 
 
 def positions_by_partition(groups: Iterable[GroupEntry]) -> dict[Partition, dict[str, int]]:
-    """The committed offset of each group by (topic id, partition). Share groups commit none."""
+    """Return the committed offset of each group by (topic id, partition). Share groups commit none."""
     found: dict[Partition, dict[str, int]] = {}
     for group in groups:
         if not group.share:
@@ -97,14 +97,14 @@ def is_made_again(path: str) -> bool:
 
 
 def every_partition(topics: Iterable[TopicEntry]) -> Iterator[Partition]:
-    """All partitions of these topics as (topic id, partition), with records or without."""
+    """Yield all partitions of these topics as (topic id, partition), with records or without."""
     for topic in topics:
         for partition in range(topic.partitions):
             yield topic.topic_id, partition
 
 
 def newest_topics(state: ArchiveState) -> list[TopicEntry]:
-    """The last incarnation of each topic: its files lie in the folder of that name."""
+    """Return the last incarnation of each topic: its files lie in the folder of that name."""
     return list({topic.name: topic for topic in state.topics.values()}.values())
 
 

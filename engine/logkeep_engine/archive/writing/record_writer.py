@@ -256,8 +256,8 @@ def entry_of(
     sequence_width: int | None = None,
     generation: int = 0,
 ) -> SegmentEntry:
-    """The catalog's entry of a finished segment. `sequence` and `sequence_width` are those of the object's name; by
-    default the name is Logkeep's own."""
+    """Return the catalog's entry of a finished segment. `sequence` and `sequence_width` are those of the object's name;
+    by default the name is Logkeep's own."""
     files: Files
     if layout is Layout.AVRO:
         width = SEQUENCE_WIDTH if sequence_width is None else sequence_width
@@ -300,7 +300,7 @@ class _Object:
         self._writer.write(data)
 
     def digest(self) -> Digest:
-        """The digest of what was written."""
+        """Return the digest of what was written."""
         return self._hasher.digest()
 
     def commit(self, entry: SegmentEntry) -> None:

@@ -135,7 +135,8 @@ class BackupPlan:
     generations: tuple[GenerationChange, ...] = ()
 
     def extended(self, more: BackupPlan) -> BackupPlan:
-        """The plan with all of `more`, which plans what was unavailable. The numbers of chunks stay as they are."""
+        """Return the plan with all of `more`, which plans what was unavailable. The numbers of chunks stay as they
+        are."""
         topics = {topic.topic_id: topic for topic in (*self.topics, *more.topics)}
         return replace(
             self,
@@ -190,8 +191,8 @@ class BackupPlan:
 
     @classmethod
     def from_json(cls, data: bytes, name: str) -> BackupPlan:
-        """The plan in the object `name`. Raises ArchiveMismatch for a plan of another version: the engine that began
-        such a run must finish it. Raises ArchiveDamaged for anything else."""
+        """Return the plan in the object `name`. Raises ArchiveMismatch for a plan of another version: the engine that
+        began such a run must finish it. Raises ArchiveDamaged for anything else."""
         with reading(BACKUP_PLAN, data, name, hint="The object was altered: start a run under another id.") as body:
             topics = tuple(map(topic_in, body["topics"]))
             return cls(
@@ -226,8 +227,8 @@ def _change(row: Sequence[Any]) -> GenerationChange:
 
 
 def open_gaps(plan: BackupPlan, state: ArchiveState) -> Iterable[Gap]:
-    """The gaps of the plan for which the archive does not account yet. Another run may have committed some between two
-    attempts.
+    """Yield the gaps of the plan for which the archive does not account yet. Another run may have committed some
+    between two attempts.
     """
     for gap in plan.gaps:
         for start, end in state.uncovered(gap.topic_id, gap.partition, gap.start, gap.end):
@@ -235,7 +236,7 @@ def open_gaps(plan: BackupPlan, state: ArchiveState) -> Iterable[Gap]:
 
 
 def open_pieces(plan: BackupPlan, state: ArchiveState) -> Iterable[Piece]:
-    """The pieces of the plan's chunks for which the archive, or the passive generation that is planned, does not
+    """Yield the pieces of the plan's chunks for which the archive, or the passive generation that is planned, does not
     account yet."""
     before: tuple[Partition, int] | None = None
     leaders = {(item.topic_id, item.partition): item.epoch for item in plan.leaders}
@@ -265,8 +266,8 @@ def open_pieces(plan: BackupPlan, state: ArchiveState) -> Iterable[Piece]:
 
 
 def still_open(receipts: Iterable[Receipt], state: ArchiveState) -> list[Receipt]:
-    """The receipts without the offsets for which the archive, or an earlier receipt, accounts already. Receipts that
-    are empty then are left out.
+    """Return the receipts without the offsets for which the archive, or an earlier receipt, accounts already. Receipts
+    that are empty then are left out.
 
     A batch across the end of a chunk accounts for offsets of the next chunk. The next chunk accounts for them too if it
     has not seen the batch, because compaction or retention has removed it between the two fetches.
@@ -290,7 +291,7 @@ def still_open(receipts: Iterable[Receipt], state: ArchiveState) -> list[Receipt
 
 
 def demand_of(pieces: Sequence[Piece], bytes_per_second: int | None) -> Demand:
-    """How much these pieces move. A piece of unknown size may be a large one that lies in a remote tier."""
+    """Return how much these pieces move. A piece of unknown size may be a large one that lies in a remote tier."""
     size = sum(piece.bytes or (piece.end - piece.start) * UNKNOWN_RECORD_BYTES for piece in pieces)
     return Demand(len(pieces), size, bytes_per_second)
 

@@ -28,7 +28,7 @@ they come only on request."""
 
 
 def added_topics(spec: KafkaBackupSpec) -> frozenset[str]:
-    """The topics that a backup archives besides those that its patterns choose."""
+    """Return the topics that a backup archives besides those that its patterns choose."""
     return AVRO_INTERNAL_TOPICS if spec.format is FormatName.AVRO and spec.topics.internal else frozenset()
 
 
@@ -44,7 +44,7 @@ class Chooser:
         self._also = also
 
     def may_choose(self, name: str, *, internal: bool = False) -> bool:
-        """Whether patterns may choose the topic. Kafka's own need `spec.topics.internal`."""
+        """Return whether patterns may choose the topic. Kafka's own need `spec.topics.internal`."""
         return self._internal or not is_internal(name, internal=internal)
 
     def chooses(self, name: str, *, internal: bool = False) -> bool:
@@ -55,22 +55,22 @@ class Chooser:
 
 
 def retention_rules(spec: KafkaBackupSpec) -> RetentionRules:
-    """The rules of `spec.retention`, for the topics that the backup archives if they exist: one that has left the
-    cluster is chosen by its name."""
+    """Return the rules of `spec.retention`, for the topics that the backup archives if they exist: one that has left
+    the cluster is chosen by its name."""
     chooser = Chooser(spec.topics, added_topics(spec))
     return RetentionRules.of(spec.retention, lambda name: chooser.chooses(name) or chooser.adds(name))
 
 
 def is_internal(name: str, *, internal: bool = False) -> bool:
-    """Whether the topic is one of Kafka's own: brokers say so, or its name does."""
+    """Return whether the topic is one of Kafka's own: brokers say so, or its name does."""
     return internal or name in INTERNAL_TOPICS
 
 
 def select_topics(
     existing: Sequence[TopicInfo], wanted: Topics, *, also: frozenset[str] = frozenset()
 ) -> list[TopicInfo]:
-    """The topics that a run archives, by name. Those of `also` that exist are added, unless they are excluded. Raises
-    NoTopicMatches, which names the patterns and the topics that exist.
+    """Return the topics that a run archives, by name. Those of `also` that exist are added, unless they are excluded.
+    Raises NoTopicMatches, which names the patterns and the topics that exist.
     """
     chooser = Chooser(wanted, also)
     selected = [topic for topic in existing if chooser.chooses(topic.name, internal=topic.internal)]
@@ -96,8 +96,8 @@ def select_topics(
 def unlisted_topics(
     state: ArchiveState, listed: Collection[str], wanted: Topics, *, also: frozenset[str] = frozenset()
 ) -> list[TopicEntry]:
-    """The topics that a run archives if they exist, that the archive knows, and that a broker has not `listed`. Each
-    name has its newest incarnation.
+    """Return the topics that a run archives if they exist, that the archive knows, and that a broker has not `listed`.
+    Each name has its newest incarnation.
     """
     chooser = Chooser(wanted, also)
     return [
@@ -110,8 +110,8 @@ def unlisted_topics(
 def deleted_topics(
     state: ArchiveState, there: Collection[str], silent: Collection[str], wanted: Topics, *, also: frozenset[str]
 ) -> list[TopicEntry]:
-    """The topics that a run would archive, and that the archive knows, but not `there` any more, by their ids. Of
-    `silent` names it is unknown which ids there are."""
+    """Return the topics that a run would archive, and that the archive knows, but not `there` any more, by their ids.
+    Of `silent` names it is unknown which ids there are."""
     chooser = Chooser(wanted, also)
     return [
         topic
@@ -159,6 +159,6 @@ def check_names(topics: Iterable[TopicEntry], format_name: FormatName, storage: 
 
 
 def select_groups(group_ids: Iterable[str], wanted: ConsumerGroups) -> list[str]:
-    """The consumer groups whose positions a run archives, by id; there may be none."""
+    """Return the consumer groups whose positions a run archives, by id; there may be none."""
     patterns = NamePatterns(wanted.include, wanted.exclude)
     return sorted(group for group in group_ids if patterns.chooses(group))

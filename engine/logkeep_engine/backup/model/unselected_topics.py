@@ -57,7 +57,7 @@ class UnselectedTopics:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> UnselectedTopics:
-        """The topics in a stored plan."""
+        """Return the topics in a stored plan."""
         parts = {key: Names(total, tuple(shown)) for key, (total, shown) in document.items()}
         return cls(parts["leftOut"], parts["vanished"], parts["unreadable"])
 
@@ -66,12 +66,12 @@ NOTHING_MISSED = UnselectedTopics()
 
 
 def literal(pattern: str) -> str | None:
-    """The topic name that a pattern without wildcards stands for; None for another pattern."""
+    """Return the topic name that a pattern without wildcards stands for; None for another pattern."""
     return pattern.replace("\\", "") if _LITERAL.fullmatch(pattern) else None
 
 
 def left_out(found: Iterable[TopicInfo], chosen: Collection[str], wanted: Topics) -> Names:
-    """The topics of the cluster that are not chosen, without Kafka's own unless patterns may choose these."""
+    """Return the topics of the cluster that are not chosen, without Kafka's own unless patterns may choose these."""
     chooser = Chooser(wanted)
     return Names.of(
         topic.name
@@ -81,7 +81,7 @@ def left_out(found: Iterable[TopicInfo], chosen: Collection[str], wanted: Topics
 
 
 def missed(include: Sequence[str], exclude: Sequence[str], chosen: Collection[str]) -> list[str]:
-    """The names that patterns without wildcards ask for, and that no broker lists."""
+    """Return the names that patterns without wildcards ask for, and that no broker lists."""
     names = {name for pattern in include if (name := literal(pattern)) is not None}
     patterns = NamePatterns(include, exclude)
     return sorted(name for name in names if name not in chosen and not patterns.excludes(name))

@@ -92,8 +92,8 @@ class ChunkWriter(PieceWriter):
             self._note_epoch(header.leader_epoch, header.base_offset)
 
     def _space_left(self) -> tuple[int, int]:
-        """The bytes that the open segment may still take, and the offset below which they must lie; (-1, -1) if no
-        segment is open.
+        """Return the bytes that the open segment may still take, and the offset below which they must lie; (-1, -1) if
+        no segment is open.
         """
         if self._segment is None:
             return -1, -1
@@ -202,8 +202,8 @@ class _OpenSegment(LogSegment):
         self._unended.pop(producer_id, None)
 
     def aborted(self) -> list[AbortedTxn]:
-        """The segment's transaction index: aborted transactions that have their marker here, as a broker writes them,
-        and those that only have data here.
+        """Return the segment's transaction index: aborted transactions that have their marker here, as a broker writes
+        them, and those that only have data here.
 
         A broker does not write the second kind. Their markers lie in a later segment, maybe past the end of this run,
         and without an entry here a reader of this run could not know that these records were never committed. The entry
@@ -220,8 +220,8 @@ class _OpenSegment(LogSegment):
 
 
 def trim(batch: memoryview, start: int) -> bytearray | None:
-    """The batch without its records below offset `start`, or None if none is left. Offsets, times, headers, codec,
-    producer and timestamp type stay; the producer's sequence moves on with the records that are gone.
+    """Return the batch without its records below offset `start`, or None if none is left. Offsets, times, headers,
+    codec, producer and timestamp type stay; the producer's sequence moves on with the records that are gone.
     """
     header = parse_header(batch)
     if header.is_control:

@@ -64,8 +64,8 @@ class BackupCommitter(Committer):
         return self._waiting
 
     def _checked(self, receipts: Sequence[Receipt]) -> list[Receipt]:
-        """The receipts of topics that still have their topic ids. Records that were read from others by name may be
-        those of another topic.
+        """Return the receipts of topics that still have their topic ids. Records that were read from others by name may
+        be those of another topic.
         """
         names = {receipt.ranges[0][0]: self._losses.name(receipt.ranges[0][0]) for receipt in receipts}
         now = self._control.topic_ids(names.values())

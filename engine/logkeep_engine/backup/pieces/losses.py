@@ -37,7 +37,7 @@ MAX_SHOWN = 5
 
 
 def loses_records(format_name: FormatName, options: FormatOptions) -> bool:
-    """Whether the format can lose something of a record, so that the records must be looked through first."""
+    """Return whether the format can lose something of a record, so that the records must be looked through first."""
     return format_name is FormatName.AVRO and options.compatibility is Compatibility.STRICT
 
 
@@ -64,8 +64,8 @@ class LossSearch:
         self._slots = slots
 
     def search(self, pieces: Sequence[Piece], chunks: int, run_tasks: RunTasks) -> LossFindings:
-        """The findings in all chunks of the plan, which has this many `chunks`. Only `pieces` of those that were not
-        looked through before are read.
+        """Return the findings in all chunks of the plan, which has this many `chunks`. Only `pieces` of those that were
+        not looked through before are read.
         """
         known, left = self._stored(pieces, chunks)
         pieces = [piece for piece in pieces if piece.number in left]
@@ -89,7 +89,7 @@ class LossSearch:
         return LossFindings(merge_losses((*known, *(loss for _, loss in found))), failures)
 
     def _stored(self, pieces: Sequence[Piece], chunks: int) -> tuple[tuple[Loss, ...], frozenset[int]]:
-        """The losses that earlier attempts have found, and the chunks of `pieces` that are left."""
+        """Return the losses that earlier attempts have found, and the chunks of `pieces` that are left."""
         left = frozenset(piece.number for piece in pieces)
         try:
             stored = self._storage.read(self._path)
@@ -99,7 +99,7 @@ class LossSearch:
 
 
 def not_looked_through(failure: PieceFailure) -> PieceFailure:
-    """The failure of a piece that was read to look for losses of the format."""
+    """Return the failure of a piece that was read to look for losses of the format."""
     left = "It was not checked for what the format cannot hold, so nothing of its chunk was archived in this attempt."
     if isinstance(failure, LogDiverged):
         return failure
@@ -121,7 +121,8 @@ def refuse_losses(losses: Sequence[Loss], spec: KafkaBackupSpec) -> None:
 
 
 def format_warnings(spec: KafkaBackupSpec, plan: BackupPlan, losses: Sequence[Loss]) -> list[str]:
-    """The warnings for losses of the format: always those of batches, and those of records if the spec allows them."""
+    """Return the warnings for losses of the format: always those of batches, and those of records if the spec allows
+    them."""
     if spec.format is FormatName.KAFKA:
         return []
     topics = [topic.name for topic in plan.topics]

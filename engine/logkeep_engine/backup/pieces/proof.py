@@ -46,7 +46,8 @@ class LossBook:
         self._record = record
 
     def open(self, state: ArchiveState) -> list[Gap]:
-        """The gaps that no commit notes. A neighbour may have archived some offsets of a gap before they were gone."""
+        """Return the gaps that no commit notes. A neighbour may have archived some offsets of a gap before they were
+        gone."""
         return [
             replace(gap, start=start, end=end)
             for gap in self._lost
@@ -54,12 +55,12 @@ class LossBook:
         ]
 
     def name(self, topic_id: str) -> str:
-        """The name of a topic."""
+        """Return the name of a topic."""
         return self.topics[topic_id]
 
     def prove(self, gaps: Sequence[Gap]) -> tuple[list[Receipt], list[tuple[Gap, LossNotProved]]]:
-        """The receipts of proved gaps, and the gaps that are not proved, with the reason. Raises what the control plane
-        raises.
+        """Return the receipts of proved gaps, and the gaps that are not proved, with the reason. Raises what the
+        control plane raises.
         """
         if not gaps:
             return [], []

@@ -141,7 +141,7 @@ async def _archive_pieces(
 
 
 def streams_for(pieces: Sequence[Piece]) -> int:
-    """How many pieces a task reads at once. More hide that brokers and stores are far away, but writers of large
+    """Return how many pieces a task reads at once. More hide that brokers and stores are far away, but writers of large
     objects each collect a part of an upload. A piece of unknown size counts as one of medium size.
     """
     if all(0 < piece.bytes <= SMALL_BYTES for piece in pieces):

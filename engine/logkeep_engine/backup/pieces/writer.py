@@ -52,7 +52,7 @@ class BackupSetting:
 
 
 def setting_of(spec: KafkaBackupSpec, storage: Storage, connection: KafkaConnection, epoch: int) -> BackupSetting:
-    """The settings of the tasks of a run at this epoch."""
+    """Return the settings of the tasks of a run at this epoch."""
     return BackupSetting(
         connection,
         storage,

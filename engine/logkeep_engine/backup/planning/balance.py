@@ -45,7 +45,7 @@ class Sample:
 
 
 def balance(plan: BackupPlan, slots: int, connection: KafkaConnection) -> BackupPlan:
-    """The plan with its heavy partitions cut for `slots` tasks at once.
+    """Return the plan with its heavy partitions cut for `slots` tasks at once.
 
     Raises nothing: where brokers do not answer, ranges are even.
     """
@@ -61,12 +61,13 @@ def balance(plan: BackupPlan, slots: int, connection: KafkaConnection) -> Backup
 
 
 def share(chunks: Iterable[Chunk], slots: int) -> int:
-    """The bytes of a run that one task may do so that no other task waits for it in the end."""
+    """Return the bytes of a run that one task may do so that no other task waits for it in the end."""
     return max(MIN_CHUNK_BYTES, sum(chunk.bytes for chunk in chunks) // (SHARES_PER_SLOT * max(1, slots)))
 
 
 def heavy(chunks: Sequence[Chunk], slots: int) -> dict[Key, Chunk]:
-    """The partitions with more than a task's share of the run, each as one range of offsets; there are never many."""
+    """Return the partitions with more than a task's share of the run, each as one range of offsets; there are never
+    many."""
     whole: dict[Key, Chunk] = {}
     for chunk in chunks:
         key = (chunk.topic_id, chunk.partition, chunk.generation)
@@ -79,8 +80,8 @@ def heavy(chunks: Sequence[Chunk], slots: int) -> dict[Key, Chunk]:
 def recut(
     plan: BackupPlan, wanted: Mapping[Key, Chunk], samples: Mapping[Key, Sequence[Sample]], slots: int
 ) -> BackupPlan:
-    """The plan with the chunks of the `wanted` partitions made again. By the samples they have equal bytes; a partition
-    without samples gets chunks of equal numbers of offsets.
+    """Return the plan with the chunks of the `wanted` partitions made again. By the samples they have equal bytes; a
+    partition without samples gets chunks of equal numbers of offsets.
     """
     limit = min(CHUNK_BYTES, share(plan.chunks, slots))
     chunks: list[Chunk] = []
@@ -154,8 +155,8 @@ def even_ranges(whole: Chunk, count: int) -> Iterable[tuple[int, int]]:
 
 
 async def bytes_per_offset(client: RawClient, whole: Chunk, offset: int, lane: int) -> float | None:
-    """The bytes per offset of the batch at `offset`. If compaction has removed that one, the next batch counts, with
-    the offsets between. None if the broker gave no batch: the log ends there, or a remote store is slow.
+    """Return the bytes per offset of the batch at `offset`. If compaction has removed that one, the next batch counts,
+    with the offsets between. None if the broker gave no batch: the log ends there, or a remote store is slow.
     """
     fetched = await client.fetch(
         whole.topic,

@@ -174,7 +174,8 @@ class _Walk:
 
 
 def diverged(forks: Sequence[Fork], names: Mapping[str, str], format_name: FormatName) -> LogDiverged:
-    """The error of a run that has found logs that no longer are those of the archive; `names` are by topic id."""
+    """Return the error of a run that has found logs that no longer are those of the archive; `names` are by topic
+    id."""
     shown = "; ".join(
         f"topic {names[fork.topic_id]!r} partition {fork.partition} from offset {fork.offset} on, where the archive "
         f"holds the log as it was up to offset {fork.end}"
@@ -200,7 +201,7 @@ _BRANCH = (
 
 
 def branch_warning(fork: Fork, names: Mapping[str, str]) -> str:
-    """The warning for an old end that became a branch."""
+    """Return the warning for an old end that became a branch."""
     return (
         f"The cluster has cut off topic {names[fork.topic_id]!r} partition {fork.partition} at offset {fork.offset} "
         f"(unclean leader election, or a lost disk). What is archived of it up to offset {fork.end} is kept as branch "
@@ -209,7 +210,7 @@ def branch_warning(fork: Fork, names: Mapping[str, str]) -> str:
 
 
 def no_answer(where: tuple[str, int], why: str) -> BrokerUnavailable:
-    """The error of a partition if it is unknown whether its log still begins with what is archived."""
+    """Return the error of a partition if it is unknown whether its log still begins with what is archived."""
     return BrokerUnavailable(
         f"Topic {where[0]!r} partition {where[1]} was not archived: {why}.",
         hint="Everything else was archived. Bring its brokers back and run again.",
@@ -217,7 +218,7 @@ def no_answer(where: tuple[str, int], why: str) -> BrokerUnavailable:
 
 
 def uncompared_warning(partitions: Sequence[TopicPartition]) -> str:
-    """The warning for partitions of which the archive has no leader epochs."""
+    """Return the warning for partitions of which the archive has no leader epochs."""
     shown = ", ".join(f"{topic!r} partition {number}" for topic, number in partitions[:_SHOWN])
     more = f" and {len(partitions) - _SHOWN} more" if len(partitions) > _SHOWN else ""
     return (

@@ -50,8 +50,9 @@ class GenerationPolicy:
         whole: bool,
         fork: int | None = None,
     ) -> list[GenerationChange]:
-        """The steps of the generations of a partition that a run begins with. `whole`: the archive has the beginning of
-        the log. `fork`: the offset at which the log was found to be cut off, which the archive does not have yet."""
+        """Return the steps of the generations of a partition that a run begins with. `whole`: the archive has the
+        beginning of the log. `fork`: the offset at which the log was found to be cut off, which the archive does not
+        have yet."""
         known, changes = generation_of(state, key), list[GenerationChange]()
         if fork is not None:
             if known.passive is not None:  # the commit of the fork drops it
@@ -94,7 +95,8 @@ class GenerationPolicy:
 
 
 def to_read(state: ArchiveState, key: Partition, changes: Collection[GenerationChange]) -> tuple[int, list[Range]]:
-    """The number of the generation that a run with these changes has to read, and the ranges that are missing of it."""
+    """Return the number of the generation that a run with these changes has to read, and the ranges that are missing of
+    it."""
     for change in changes:
         if change.step is GenerationStep.BEGIN:
             return change.number, [(change.start, change.end)] if change.start < change.end else []
@@ -103,7 +105,7 @@ def to_read(state: ArchiveState, key: Partition, changes: Collection[GenerationC
 
 
 def open_changes(state: ArchiveState, changes: Collection[GenerationChange]) -> list[GenerationChange]:
-    """The changes of a plan that no commit has yet: an earlier attempt may have begun them."""
+    """Return the changes of a plan that no commit has yet: an earlier attempt may have begun them."""
     found = []
     dropped = set()
     for change in changes:
@@ -119,7 +121,7 @@ def open_changes(state: ArchiveState, changes: Collection[GenerationChange]) -> 
 
 
 def whole_generations(state: ArchiveState, topic_ids: Collection[str]) -> list[Partition]:
-    """The partitions of these topics whose passive generation is read to its end."""
+    """Return the partitions of these topics whose passive generation is read to its end."""
     return [
         key
         for key, known in state.generations.items()
@@ -128,7 +130,8 @@ def whole_generations(state: ArchiveState, topic_ids: Collection[str]) -> list[P
 
 
 def activation(state: ArchiveState, key: Partition) -> GenerationChange:
-    """The step by which the passive generation of a partition becomes active: it is exact from the archived end on."""
+    """Return the step by which the passive generation of a partition becomes active: it is exact from the archived end
+    on."""
     passive = passive_of(state, key)
     assert passive is not None
     accounted = state.accounted_for(*key)
@@ -137,8 +140,8 @@ def activation(state: ArchiveState, key: Partition) -> GenerationChange:
 
 
 def may_have_stale_keys(known: Generation, configs: Mapping[str, str]) -> bool:
-    """Whether keys may be alive in the active generation that were deleted while it was read: the broker may have
-    removed a record that was read, and then its tombstone before that was. A cleaner's pass removes the first, and
+    """Return whether keys may be alive in the active generation that were deleted while it was read: the broker may
+    have removed a record that was read, and then its tombstone before that was. A cleaner's pass removes the first, and
     `delete.retention.ms` after the pass began the second may go. Half of that is left for the pass."""
     is_known = known.began >= 0 and known.since >= 0
     return is_known and 2 * (known.since - known.began) >= delete_retention(configs)
@@ -174,7 +177,7 @@ def _and_others(count: int) -> str:
 
 
 def generation_warnings(plan: BackupPlan, state: ArchiveState) -> list[str]:
-    """The warnings for generations that a run could not make active, and for what a new one leaves behind."""
+    """Return the warnings for generations that a run could not make active, and for what a new one leaves behind."""
     names, told = plan.topic_names, _slow_readings(plan, state)
     for (topic_id, partition), known in state.generations.items():
         if topic_id in names and known.passive is not None:

@@ -34,7 +34,7 @@ class FoundGroups:
 
 
 def find_groups(control: ControlPlane, wanted: ConsumerGroups, topics: Iterable[TopicInfo]) -> FoundGroups:
-    """The chosen groups, as far as they have positions in these topics."""
+    """Return the chosen groups, as far as they have positions in these topics."""
     ids = {topic.name: topic.topic_id for topic in topics}
     found: list[GroupPosition] = []
     told: list[str] = []
@@ -109,7 +109,7 @@ def _has(item: GroupEntry | GroupPosition, offset: int) -> str:
 
 
 def _told(items: Sequence[str], what: str) -> list[str]:
-    """A note about this many positions, with the first of them; none if there are none."""
+    """Return a note about this many positions, with the first of them; none if there are none."""
     if not items:
         return []
     more = f"; and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""

@@ -22,8 +22,8 @@ _HINT = (
 
 
 def plan_in(data: bytes, name: str, run_id: str, state: ArchiveState) -> BackupPlan:
-    """The plan in the object `name`, which an earlier attempt of the run has stored. Raises StateAltered for what is
-    not a plan of the run, or if there was no earlier attempt, ArchiveDamaged if the catalog has lost the run's
+    """Return the plan in the object `name`, which an earlier attempt of the run has stored. Raises StateAltered for
+    what is not a plan of the run, or if there was no earlier attempt, ArchiveDamaged if the catalog has lost the run's
     beginning, and ArchiveMismatch."""
     first = state.runs[run_id].attempts == 1
     before = _altered(name, f"it was there before run {run_id} had stored a plan")

@@ -54,7 +54,7 @@ class BrokerAnswers:
     silent: Collection[TopicPartition] = ()
 
     def of(self, where: TopicPartition) -> tuple[int, int] | None:
-        """The log start and the end of a partition; None if it cannot be planned."""
+        """Return the log start and the end of a partition; None if it cannot be planned."""
         if where not in self.earliest or where not in self.ends or where in self.silent:
             return None
         return self.earliest[where], self.ends[where]
@@ -73,8 +73,8 @@ def make_plan(
     generations: GenerationPolicy | None = None,
     chunk_bytes: int | None = None,
 ) -> BackupPlan:
-    """The plan of a run over `topics`: all offsets from the beginning of a partition's archive to the end of its log
-    for which the archive does not account yet. Those of them that lie below the log's start are gaps.
+    """Return the plan of a run over `topics`: all offsets from the beginning of a partition's archive to the end of its
+    log for which the archive does not account yet. Those of them that lie below the log's start are gaps.
 
     Only partitions `among` these are planned, if given. A partition that the archive does not know starts at its log
     start; since the archive knows topics by id, a recreated topic does too. With `branch` the old end of a log that
@@ -174,7 +174,7 @@ class _Making:
                 )
 
     def _again(self, topic: TopicInfo, key: Partition, log_start: int, parted: int | None) -> tuple[int, list[Range]]:
-        """The number of the generation of a partition that is to be read, and the ranges of its log for it."""
+        """Return the number of the generation of a partition that is to be read, and the ranges of its log for it."""
         if self._generations is None:
             return 0, []
         compacted = is_compacted(_configs(topic, self._answers.configs, self._state))
@@ -194,7 +194,7 @@ class _Making:
 def gaps_of_deleted(
     state: ArchiveState, topics: Iterable[TopicEntry], beginnings: Mapping[Partition, int]
 ) -> Iterator[Gap]:
-    """The holes of topics that were deleted: no run can archive these offsets any more."""
+    """Yield the holes of topics that were deleted: no run can archive these offsets any more."""
     for topic in topics:
         for number in range(topic.partitions):
             for hole in holes(state, (topic.topic_id, number), beginnings):
@@ -202,7 +202,7 @@ def gaps_of_deleted(
 
 
 def unheard_of(topic: TopicInfo, state: ArchiveState) -> Iterable[int]:
-    """The partitions that a topic had before: it never loses one, but a broker may not have heard of it yet."""
+    """Return the partitions that a topic had before: it never loses one, but a broker may not have heard of it yet."""
     known = state.topics.get(topic.topic_id)
     return range(len(topic.partitions), known.partitions if known is not None else 0)
 
@@ -213,7 +213,7 @@ def _configs(topic: TopicInfo, configs: Mapping[str, Mapping[str, str]], state: 
 
 
 def _open(state: ArchiveState, key: Partition, start: int, end: int, fork: int | None) -> list[Range]:
-    """The ranges in [start, end) for which the archive does not account; from `fork` on it accounts for nothing.
+    """Return the ranges in [start, end) for which the archive does not account; from `fork` on it accounts for nothing.
 
     No range is empty, whatever brokers have said: a log may start after the fork, and after its end, since both were
     asked for at different moments.
@@ -227,12 +227,12 @@ def _open(state: ArchiveState, key: Partition, start: int, end: int, fork: int |
 
 
 def next_branch(state: ArchiveState, topic_id: str) -> str:
-    """The id of the branch that comes after those which the topic has."""
+    """Return the id of the branch that comes after those which the topic has."""
     return branch_id(topic_id, len(state.branch_ids(topic_id)) + 1)
 
 
 def _fork(standing: LogStanding, accounted: Sequence[Range], end: int) -> int | None:
-    """The first offset at which a log that ends at `end` is not what is archived any more."""
+    """Return the first offset at which a log that ends at `end` is not what is archived any more."""
     if standing.known or not accounted or accounted[-1][1] <= end:
         return standing.fork
     return end

@@ -81,8 +81,8 @@ class BackupPlanner:
         self._left_out: tuple[LeftOutRow, ...] | None = None
 
     def load_or_make(self, state: ArchiveState) -> BackupPlan:
-        """The plan of an earlier attempt of this run, or a new one. Raises ArchiveDamaged for one whose beginning the
-        catalog has lost."""
+        """Return the plan of an earlier attempt of this run, or a new one. Raises ArchiveDamaged for one whose
+        beginning the catalog has lost."""
         plan = self._load(state)
         if plan is not None:
             log.info("continuing with the plan of an earlier attempt")
@@ -92,7 +92,7 @@ class BackupPlanner:
         return self._store(self.make(state), state)
 
     def ask_again(self, plan: BackupPlan, state: ArchiveState) -> BackupPlan | None:
-        """The plan, with the partitions that were unavailable and answer now; None if there are none.
+        """Return the plan, with the partitions that were unavailable and answer now; None if there are none.
 
         Raises BrokerRefused, and ArchiveMismatch for a topic that the archive's format cannot hold next to an older one
         of its name.
@@ -130,7 +130,8 @@ class BackupPlanner:
         return CaughtUp(plan.extended(self._store(more, state)), frozenset(answered))
 
     def left_out(self) -> tuple[LeftOutRow, ...]:
-        """The groups that the backup does not archive. If an earlier attempt has made the plan, brokers are asked."""
+        """Return the groups that the backup does not archive. If an earlier attempt has made the plan, brokers are
+        asked."""
         if self._left_out is None:
             self._left_out = find_groups(self._control, self._spec.consumer_groups, ()).left_out
         return self._left_out
@@ -171,7 +172,7 @@ class BackupPlanner:
         return plan
 
     def make(self, state: ArchiveState) -> BackupPlan:
-        """A new plan, which is not stored."""
+        """Return a new plan, which is not stored."""
         beginnings = missing_beginnings(self._archive, state)
         seen: dict[str, TopicInfo] = {}
         deadline = time.monotonic() + self._connection.limits.unknown
@@ -215,9 +216,9 @@ class BackupPlanner:
         )
 
     def _select(self, state: ArchiveState) -> tuple[list[TopicInfo], list[str], list[TopicInfo], UnselectedTopics]:
-        """The topics of this run, the names of those that cannot be described, and those that the archive knows and
-        that are not gone, although the broker that was asked for all topics does not list them; and what is in none of
-        these.
+        """Return the topics of this run, the names of those that cannot be described, and those that the archive knows
+        and that are not gone, although the broker that was asked for all topics does not list them; and what is in none
+        of these.
         """
         spec = self._spec
         also = added_topics(spec)
@@ -257,11 +258,12 @@ class BackupPlanner:
         return topics, [topic.name for topic in selected if topic.name in nameless], unlisted, sight
 
     def _unreadable(self, refused: Sequence[str], unlisted: Sequence[str]) -> Names:
-        """The topics that the user may not read, and those of the `unlisted` ones that it may not even describe."""
+        """Return the topics that the user may not read, and those of the `unlisted` ones that it may not even
+        describe."""
         return Names.of([*refused, *(self._control.undescribable(unlisted) if unlisted else ())])
 
     def _not_gone(self, topics: Sequence[TopicEntry]) -> tuple[list[TopicInfo], list[str]]:
-        """The topics that may still exist, and the names of those whose names other topics have now.
+        """Return the topics that may still exist, and the names of those whose names other topics have now.
 
         A topic is deleted if all brokers say so, or if most say so and the others are silent. The topics that may still
         exist have the partitions that the archive knows, none of which has a leader.
@@ -286,7 +288,8 @@ class BackupPlanner:
     def _gaps_of_deleted(
         self, state: ArchiveState, there: Collection[str], silent: Collection[str], beginnings: Mapping[Partition, int]
     ) -> list[Gap]:
-        """The holes of topics of which all brokers say that they are deleted. `there` are topic ids, `silent` names."""
+        """Return the holes of topics of which all brokers say that they are deleted. `there` are topic ids, `silent`
+        names."""
         deleted = deleted_topics(state, there, silent, self._spec.topics, also=added_topics(self._spec))
         gaps = list(gaps_of_deleted(state, deleted, beginnings))
         holed = {gap.topic_id for gap in gaps}
@@ -294,12 +297,12 @@ class BackupPlanner:
         return [gap for gap in gaps if fates[gap.topic_id] in _DELETED]
 
     def _fates(self, topics: Iterable[TopicInfo | TopicEntry]) -> Iterator[tuple[str, Fate]]:
-        """The fates of these topic ids, as all brokers report them."""
+        """Yield the fates of these topic ids, as all brokers report them."""
         for topic in topics:
             yield topic.topic_id, self._control.standings({topic.name: topic.topic_id})[topic.name].fate
 
     def _deleted_meanwhile(self, topics: Sequence[TopicInfo], plan: BackupPlan) -> str:
-        """The name of a topic that was deleted or created again in the meantime; empty if there is none.
+        """Return the name of a topic that was deleted or created again in the meantime; empty if there is none.
 
         If a log of the plan parts from the archive, all brokers must agree on the topic's id: the log of another topic
         of this name would part as well.
@@ -325,7 +328,7 @@ class BackupPlanner:
     # ---- what was unavailable
 
     def _add(self, plan: BackupPlan, state: ArchiveState) -> BackupPlan:
-        """A plan of the partitions that are unavailable in `plan` and answer now; `plan` itself if that is
+        """Return a plan of the partitions that are unavailable in `plan` and answer now; `plan` itself if that is
         unknown.
         """
         before = {topic.topic_id for topic in plan.gone}
@@ -367,8 +370,8 @@ class BackupPlanner:
         )
 
     def _refused(self, names: Collection[str]) -> list[str]:
-        """The names of the topics that the user may not describe or read. The first question about one of them, or its
-        first fetch, would end the run before it has tried all the others.
+        """Return the names of the topics that the user may not describe or read. The first question about one of them,
+        or its first fetch, would end the run before it has tried all the others.
         """
         unreadable = {topic.name for topic in self._control.list_topics()[0] if not topic.readable}
         return sorted(unreadable.intersection(names).union(self._control.undescribable(sorted(names))))
@@ -384,7 +387,7 @@ class BackupPlanner:
         among: Collection[TopicPartition] | None = None,
         generations: GenerationPolicy | None = None,
     ) -> BackupPlan:
-        """The plan over `topics`, of which only the `known` ones are asked for."""
+        """Return the plan over `topics`, of which only the `known` ones are asked for."""
         started = time.monotonic()
         spec = self._spec
         check_topic_ids(topics)
@@ -439,7 +442,7 @@ class BackupPlanner:
     def _ask_leaders(
         self, partitions: Mapping[TopicPartition, Partition], state: ArchiveState
     ) -> tuple[dict[TopicPartition, Bounds], Standings]:
-        """The bounds of these partitions, and how their logs stand to the archive.
+        """Return the bounds of these partitions, and how their logs stand to the archive.
 
         One leader must give both answers. An election between the two questions may have cut the log off below the end
         of the first answer. The run would take that end for an end of the new leader's log, and note the lost records
@@ -474,7 +477,7 @@ class BackupPlanner:
         return bounds, standings
 
     def _configs(self, topics: Sequence[TopicInfo]) -> dict[str, dict[str, str]]:
-        """The configurations of the topics, as far as brokers report them.
+        """Return the configurations of the topics, as far as brokers report them.
 
         A broker that has not heard of a topic says that there is none. Without a configuration it is unknown what
         retention may remove, so such a topic is unavailable.
@@ -494,7 +497,7 @@ class BackupPlanner:
         return found
 
     def _sizes(self, topics: Sequence[TopicInfo]) -> dict[TopicPartition, int]:
-        """The bytes of the partitions. Empty if the broker does not report them: chunks are less even then."""
+        """Return the bytes of the partitions. Empty if the broker does not report them: chunks are less even then."""
         try:
             return self._control.partition_bytes(topics)
         except BrokerRefused as error:
@@ -507,7 +510,7 @@ def _same(topic: TopicInfo | None, topic_id: str) -> bool:
 
 
 def unavailable(partitions: Sequence[TopicPartition], most: int) -> BrokerUnavailable:
-    """The error of a run in which partitions gave no answer."""
+    """Return the error of a run in which partitions gave no answer."""
     shown = ", ".join(
         f"{topic!r}" if number == ALL_PARTITIONS else f"{topic!r} partition {number}"
         for topic, number in partitions[:most]
@@ -520,7 +523,7 @@ def unavailable(partitions: Sequence[TopicPartition], most: int) -> BrokerUnavai
 
 
 def unreadable(names: Sequence[str], what: str) -> BrokerRefused:
-    """The error of a run that may not read these topics."""
+    """Return the error of a run that may not read these topics."""
     return BrokerRefused(
         f"The brokers do not let this user read {what}: {Names.of(names)}.",
         hint="Give the user the ACL READ on the topics.",

@@ -74,7 +74,8 @@ def cut_remote(
     slots: int,
     connection: KafkaConnection,
 ) -> BackupPlan:
-    """The plan with the remote ranges of its partitions estimated and cut. `sizes` are bytes on the leaders' disks.
+    """Return the plan with the remote ranges of its partitions estimated and cut. `sizes` are bytes on the leaders'
+    disks.
 
     Raises nothing: where brokers do not answer, chunks are as they are.
     """
@@ -94,7 +95,7 @@ def cut_remote(
 
 
 def with_parts(plan: BackupPlan, parts: Mapping[Where, RemoteRange], slots: int) -> BackupPlan:
-    """The plan with the chunks of these partitions made again, of about equal bytes."""
+    """Return the plan with the chunks of these partitions made again, of about equal bytes."""
     sized: list[tuple[Chunk, RemoteRange | None]] = []
     for chunk in _joined(plan.chunks, parts.keys()):
         part = parts.get((chunk.topic, chunk.partition))
@@ -117,7 +118,7 @@ def with_parts(plan: BackupPlan, parts: Mapping[Where, RemoteRange], slots: int)
 
 
 def _joined(chunks: Iterable[Chunk], wanted: Iterable[Where]) -> Iterator[Chunk]:
-    """The chunks, those of `wanted` partitions that lie end to end as one."""
+    """Yield the chunks, those of `wanted` partitions that lie end to end as one."""
     chosen = set(wanted)
     before: Chunk | None = None
     for chunk in chunks:

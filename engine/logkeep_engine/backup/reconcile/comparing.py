@@ -31,11 +31,11 @@ class LiveLog(Protocol):
     """The log of a partition as its leader has it."""
 
     async def start(self) -> int:
-        """The offset at which it starts now."""
+        """Return the offset at which it starts now."""
         ...
 
     async def stable_end(self) -> int:
-        """The last stable offset now."""
+        """Return the last stable offset now."""
         ...
 
     async def note(self, keys: KeyNotes, start: int, end: int) -> bool:
@@ -84,9 +84,8 @@ async def compare_keys(
     on_share: Callable[[int, int], None] = lambda number, shares: None,
 ) -> ComparedKeys:
     """Compare the keys of an archived partition, which ends at offset `end` and whose records `note_archived` notes,
-    with the live log. At most `most` offsets
-    of each kind are found. Where not all keys fit into `map_bytes`, one share of them is compared after the other.
-    Raises CleanerTooFast, and what reading raises."""
+    with the live log. At most `most` offsets of each kind are found. Where not all keys fit into `map_bytes`, one share
+    of them is compared after the other. Raises CleanerTooFast, and what reading raises."""
     found, secret, open_shares, done = _Found(), new_secret(), [ALL_KEYS], 0
     while open_shares:
         share = open_shares.pop()

@@ -26,7 +26,7 @@ WRONG = "the archive lacks records that it must have: keep it as it is, and star
 
 
 def to_heal(partitions: Iterable[ReconciledPartition]) -> list[ReconciledPartition]:
-    """The partitions with stale keys."""
+    """Return the partitions with stale keys."""
     return [item for item in partitions if item.counts.stale]
 
 
@@ -45,7 +45,7 @@ def make_due(writer: Writer, report: ReconcileReport, compared: ArchiveState) ->
 
 
 def why_not(state: ArchiveState, compared: ArchiveState, key: Partition) -> str:
-    """The reason why a partition that was compared cannot have a new generation; empty if it can."""
+    """Return the reason why a partition that was compared cannot have a new generation; empty if it can."""
     number = generation_of(state, key).number
     if not number:
         return FIRST

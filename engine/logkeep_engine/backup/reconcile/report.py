@@ -50,7 +50,7 @@ class ReconcileReport:
         return sum((item.counts for item in self.partitions), KeyCounts())
 
     def of(self, verdict: KeyVerdict) -> list[ReconciledPartition]:
-        """The partitions with this verdict."""
+        """Return the partitions with this verdict."""
         return [item for item in self.partitions if item.verdict is verdict]
 
     @property
@@ -71,7 +71,7 @@ class ReconcileReport:
         return "; ".join([told, *(parts or ["no stale keys"]), *self._healing()])
 
     def _healing(self) -> Iterator[str]:
-        """The sentences about what was done to heal it."""
+        """Yield the sentences about what was done to heal it."""
         due = sum(not why for why in self.healing.values())
         if due:
             yield f"the next backup reads {so_many(due, 'partition')} again"
@@ -81,7 +81,7 @@ class ReconcileReport:
             yield f"not healed: {place(left[0])}{more}: {self.healing[left[0].key]}"
 
     def facts(self) -> ReconcileFacts:
-        """The facts for the result of a run."""
+        """Return the facts for the result of a run."""
         counts = self.counts
         return ReconcileFacts(
             run_id=self.run_id,
@@ -112,7 +112,7 @@ class ReconcileReport:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """The document that is kept, and that the command prints."""
+        """Return the document that is kept, and that the command prints."""
         return {
             "format": FORMAT,
             "runId": self.run_id,
@@ -131,12 +131,12 @@ class ReconcileReport:
         return {} if why is None else {"healing": why or "Due"}
 
     def content(self) -> bytes:
-        """The object that is kept."""
+        """Return the object that is kept."""
         return json.dumps(self.to_json(), separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
 
 
 def place(item: ReconciledPartition) -> str:
-    """The name of a partition in a sentence."""
+    """Return the name of a partition in a sentence."""
     return f"topic {item.topic} partition {item.partition}"
 
 

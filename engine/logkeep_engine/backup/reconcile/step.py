@@ -88,7 +88,7 @@ class Reconciliation:
         return report
 
     def _kept(self, report: ReconcileReport) -> ReconcileReport:
-        """The report with its place. Earlier ones of the run stay."""
+        """Return the report with its place. Earlier ones of the run stay."""
         storage = self.archive.storage
         name = create_report(storage, self.run_id, DOCUMENT, report.content())
         return replace(report, document=f"{storage.uri}/{names.run_file(self.run_id, name)}")
@@ -112,7 +112,7 @@ class Reconciliation:
         )
 
     def _topics(self) -> tuple[list[TopicInfo], tuple[str, ...]]:
-        """The compacted topics of the backup that are archived, and the names of those that are not."""
+        """Return the compacted topics of the backup that are archived, and the names of those that are not."""
         chosen = select_topics(self.control.topics(), self.spec.topics, also=added_topics(self.spec))
         chosen = [topic for topic in chosen if not self.only or topic.name in self.only]
         configs = effective_topic_configs(self.control, [topic.name for topic in chosen])
@@ -135,7 +135,7 @@ class Reconciliation:
                     )
 
     def _standing(self, topics: Sequence[TopicInfo]) -> Mapping[tuple[str, int], str]:
-        """The partitions that cannot be compared, with the reason."""
+        """Return the partitions that cannot be compared, with the reason."""
         led = {(topic.name, part.id) for topic in topics for part in topic.partitions if part.leader >= 0}
         partitions = dict(_partitions(topics))
         asked = {where: key for where, key in partitions.items() if where in led and self._end(key)}
@@ -170,13 +170,13 @@ class Reconciliation:
             number += 1
 
     def _end(self, key: Partition) -> int:
-        """The offset at which the archive ends; 0 if it accounts for nothing."""
+        """Return the offset at which the archive ends; 0 if it accounts for nothing."""
         ranges = self.state.accounted_for(*key)
         return ranges[-1][1] if ranges else 0
 
     def _accounted(self, key: Partition) -> Iterator[Range]:
-        """The ranges for which the archive accounts, without what its retention has removed, and without segments from
-        which an erasure has taken records."""
+        """Yield the ranges for which the archive accounts, without what its retention has removed, and without segments
+        from which an erasure has taken records."""
         gone = list(self.state.removed.get(key, ()))
         for start, end in erased_ranges(self.log, key, self._end(key)):
             add_range(gone, start, end)
@@ -219,7 +219,7 @@ class Reconciliation:
 
 
 def _partitions(topics: Iterable[TopicInfo]) -> Iterator[tuple[tuple[str, int], Partition]]:
-    """All partitions by topic and number, with their keys in the catalog."""
+    """Yield all partitions by topic and number, with their keys in the catalog."""
     for topic in topics:
         for part in topic.partitions:
             yield (topic.name, part.id), (topic.topic_id, part.id)

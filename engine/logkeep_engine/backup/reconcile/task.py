@@ -222,7 +222,7 @@ class _Live(LiveRecords):
 
 
 def _dense_to(data: memoryview, at: int | None, end: int) -> int | None:
-    """The offset up to which all are there that these batches cover from `at` on; None if one is missing."""
+    """Return the offset up to which all are there that these batches cover from `at` on; None if one is missing."""
     if at is None:
         return None
     for _, header in walk(data):

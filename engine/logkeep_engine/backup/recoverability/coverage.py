@@ -25,19 +25,19 @@ _SHOWN_IN_ERROR = 3
 
 
 def unmatched(plan: BackupPlan, include: Sequence[str]) -> list[int]:
-    """The places of the patterns that choose no topic."""
+    """Return the places of the patterns that choose no topic."""
     chosen = {topic.name for topic in plan.topics} | {topic.name for topic in plan.gone}
     chosen |= {name for name, _ in plan.unavailable}
     return NamePatterns(include).unmatched(chosen)
 
 
 def told_patterns(plan: BackupPlan, topics: Topics) -> list[str]:
-    """A sentence for each pattern that chooses no topic."""
+    """Return a sentence for each pattern that chooses no topic."""
     return [_no_topic(plan, topics, at) for at in unmatched(plan, topics.include)]
 
 
 def told_topics(plan: BackupPlan) -> list[str]:
-    """A sentence each for the topics that vanished, and for those that the user may not read."""
+    """Return a sentence each for the topics that vanished, and for those that the user may not read."""
     sight, told = plan.sight, []
     if sight.vanished.total:
         are = "is" if sight.vanished.total == 1 else "are"
@@ -55,8 +55,8 @@ def told_topics(plan: BackupPlan) -> list[str]:
 
 
 def selection_warnings(plan: BackupPlan, topics: Topics, before: Mapping[str, TopicEntry]) -> list[str]:
-    """The warnings for patterns that choose no topic, for topics that vanished or may not be described, and for new
-    incarnations of topics that the archive knew `before` the run.
+    """Return the warnings for patterns that choose no topic, for topics that vanished or may not be described, and for
+    new incarnations of topics that the archive knew `before` the run.
     """
     warnings = [*told_patterns(plan, topics), *told_topics(plan)]
     known = {topic.name: topic.topic_id for topic in before.values()}
@@ -69,7 +69,7 @@ def selection_warnings(plan: BackupPlan, topics: Topics, before: Mapping[str, To
 
 
 def gone_warnings(plan: BackupPlan) -> list[str]:
-    """The warnings for topics that were deleted while the run was planned."""
+    """Return the warnings for topics that were deleted while the run was planned."""
     names = {topic.name: topic.topic_id for topic in plan.topics}
     return [
         f"Topic {topic.name!r} (id {topic.topic_id}) was deleted while the run was planned, or before"
@@ -79,7 +79,8 @@ def gone_warnings(plan: BackupPlan) -> list[str]:
 
 
 def unmatched_error(plan: BackupPlan, spec: KafkaBackupSpec) -> PatternsUnmatched | None:
-    """The error of a run that misses what `spec.onUnmatched` does not allow to be missing; None if nothing is."""
+    """Return the error of a run that misses what `spec.onUnmatched` does not allow to be missing; None if nothing
+    is."""
     include, policy = spec.topics.include, spec.on_unmatched
     if policy is OnUnmatched.WARN:
         return None
@@ -100,7 +101,8 @@ def unmatched_error(plan: BackupPlan, spec: KafkaBackupSpec) -> PatternsUnmatche
 def coverage(
     plan: BackupPlan, state: ArchiveState, include: Sequence[str], not_archived: Collection[Partition]
 ) -> TopicCoverage:
-    """The topics that the run has protected so far, counted. `not_archived` are partitions that it must leave out."""
+    """Return the topics that the run has protected so far, counted. `not_archived` are partitions that it must leave
+    out."""
     patterns, sight = unmatched(plan, include), plan.sight
     return TopicCoverage(
         protected=len(protected_topics(plan, state, not_archived)),
@@ -116,7 +118,7 @@ def coverage(
 
 
 def protected_topics(plan: BackupPlan, state: ArchiveState, not_archived: Collection[Partition]) -> list[TopicEntry]:
-    """The topics that the run has archived whole so far."""
+    """Return the topics that the run has archived whole so far."""
     silent = {name for name, _ in plan.unavailable}
     left = {piece.topic_id for piece in open_pieces(plan, state) if not piece.generation}
     left |= {gap.topic_id for gap in open_gaps(plan, state)}

@@ -43,7 +43,7 @@ class Uncovered:
 
 
 def backup_of(document: Mapping[str, Any], spec: KafkaBackupSpec) -> Backup:
-    """The resource with what its status says, if it has one."""
+    """Return the resource with what its status says, if it has one."""
     name, status = resource_name(document), document.get("status")
     if not isinstance(status, Mapping):
         return Backup(name, spec)
@@ -59,14 +59,15 @@ def resource_name(document: Mapping[str, Any]) -> str:
 
 
 def is_of(backup: Backup, cluster_id: str, servers: Iterable[str]) -> bool:
-    """Whether it backs up this cluster: by its archive's cluster id, or by an address if no run has reported one."""
+    """Return whether it backs up this cluster: by its archive's cluster id, or by an address if no run has reported
+    one."""
     if backup.cluster_id:
         return backup.cluster_id == cluster_id
     return not set(backup.spec.cluster.servers).isdisjoint(servers)
 
 
 def uncovered(topics: Iterable[TopicInfo], backups: Sequence[Backup], *, internal: bool = False) -> list[Uncovered]:
-    """The topics that no backup protects, by name. Kafka's own count only with `internal`."""
+    """Return the topics that no backup protects, by name. Kafka's own count only with `internal`."""
     choosers = [(backup, Chooser(backup.spec.topics, added_topics(backup.spec))) for backup in backups]
     found = []
     for topic in topics:

@@ -46,7 +46,7 @@ class RunTimes:
 
 
 def deadlines(watched: Iterable[WatchedPartition], state: ArchiveState, times: RunTimes) -> list[TopicDeadline]:
-    """The deadline of each topic that has one, which is the soonest of its partitions. The soonest is first."""
+    """Return the deadline of each topic that has one, which is the soonest of its partitions. The soonest is first."""
     soonest: dict[str, tuple[float, TopicDeadline]] = {}
     for partition in watched:
         found = _deadline(partition, state, times)
@@ -56,7 +56,7 @@ def deadlines(watched: Iterable[WatchedPartition], state: ArchiveState, times: R
 
 
 def _deadline(partition: WatchedPartition, state: ArchiveState, times: RunTimes) -> tuple[float, TopicDeadline] | None:
-    """The deadline of a partition, also in seconds since the epoch with their fractions."""
+    """Return the deadline of a partition, also in seconds since the epoch with their fractions."""
     if partition.limits == NO_LIMITS:
         return None
     windows = list(_windows(partition, state, times))
@@ -78,7 +78,7 @@ def _deadline(partition: WatchedPartition, state: ArchiveState, times: RunTimes)
 
 
 def _windows(partition: WatchedPartition, state: ArchiveState, times: RunTimes) -> Iterable[tuple[float, Cause]]:
-    """How many seconds the cluster keeps a record, by each of the causes."""
+    """Yield how many seconds the cluster keeps a record, by each of the causes."""
     limits = partition.limits
     if limits.ms is not None:
         yield limits.ms / 1000, Cause.TIME
@@ -98,8 +98,8 @@ def _windows(partition: WatchedPartition, state: ArchiveState, times: RunTimes) 
 
 
 def _bytes_per_second(entries: PackedSegments, first_kept: int, times: RunTimes) -> float:
-    """The bytes a second that come in: those since the run before, or those of the log as a whole, whichever is more.
-    Batches are archived as they lie in the log; formats of records have about as many bytes."""
+    """Return the bytes a second that come in: those since the run before, or those of the log as a whole, whichever is
+    more. Batches are archived as they lie in the log; formats of records have about as many bytes."""
     whole = totals_of(entries.packed, max(0, first_kept - 1))
     rates = [whole.bytes / _seconds(whole.first, times.begun)] if whole.first >= 0 else []
     if times.before is not None:

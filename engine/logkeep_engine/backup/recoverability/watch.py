@@ -152,12 +152,12 @@ class _Logs:
         return cls(backup, keys, bounds, ends, behind, held.keys(), times)
 
     def start(self, where: TopicPartition) -> int | None:
-        """The log start of a partition, if that is known."""
+        """Return the log start of a partition, if that is known."""
         return self.bounds[where].start if where in self.bounds else None
 
     def oldest(self, now: int) -> dict[TopicPartition, int]:
-        """The time in ms since the epoch that no record of a partition is older than which is not archived. Partitions
-        where this is unknown are absent.
+        """Return the time in ms since the epoch that no record of a partition is older than which is not archived.
+        Partitions where this is unknown are absent.
 
         If the run has archived the whole partition, such a record was appended after the run began. Otherwise the
         leader reports the time of the first record after the archived ones.
@@ -174,7 +174,7 @@ class _Logs:
         return found
 
     def held_back(self) -> dict[str, HeldBack]:
-        """The topics whose records open transactions hold back since before the run began."""
+        """Return the topics whose records open transactions hold back since before the run began."""
         found: dict[str, HeldBack] = {}
         for where in self.held:
             at, offsets = self.times.get(where), self.ends[where] - self.behind[where]
@@ -187,7 +187,7 @@ class _Logs:
 
 
 def _first_missing(backup: EndedBackup) -> dict[TopicPartition, int]:
-    """The first offset that is missing of each partition that the run could not archive whole."""
+    """Return the first offset that is missing of each partition that the run could not archive whole."""
     names = backup.plan.topic_names
     found: dict[TopicPartition, int] = {}
     for key, offset in _missing(backup):
@@ -210,7 +210,7 @@ def _missing(backup: EndedBackup) -> Iterator[tuple[Partition, int]]:
 
 
 def _silent(plan: BackupPlan) -> Iterator[Partition]:
-    """The partitions that gave no answer, as far as their topics are known."""
+    """Yield the partitions that gave no answer, as far as their topics are known."""
     unavailable = set(plan.unavailable)
     for topic in plan.topics:
         for number in range(topic.partitions):
@@ -224,7 +224,7 @@ def _end(state: ArchiveState, key: Partition) -> int:
 
 
 def _last_time(state: ArchiveState, key: Partition, offset: int) -> int:
-    """The time of the last record that is archived before an offset, -1 if there is none."""
+    """Return the time of the last record that is archived before an offset, -1 if there is none."""
     entry = state.last_before(*key, offset)
     return entry.times.max_timestamp if entry is not None else -1
 

@@ -33,7 +33,7 @@ class Activating:
         self._sparse: set[Partition] = set()
 
     def wants(self, piece: Piece) -> bool:
-        """Whether the piece is to be read: not if it belongs to a generation that cannot be read to its end."""
+        """Return whether the piece is to be read: not if it belongs to a generation that cannot be read to its end."""
         return not piece.generation or (piece.topic_id, piece.partition) not in self.unread
 
     def saw(self, piece: Piece, done: PieceDone) -> None:

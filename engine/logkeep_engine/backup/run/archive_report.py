@@ -51,7 +51,8 @@ HELD_MS = 900_000
 
 
 def archive_report(backup: EndedBackup, connection: KafkaConnection, retained: Retained | None = None) -> ArchiveReport:
-    """The report of a run that has tried everything, with what `retained_by` tells of it. Raises storage errors."""
+    """Return the report of a run that has tried everything, with what `retained_by` tells of it. Raises storage
+    errors."""
     by_topic = topic_totals(backup.state)
     whole = SegmentTotals()
     for totals in by_topic.values():
@@ -80,8 +81,8 @@ def archive_report(backup: EndedBackup, connection: KafkaConnection, retained: R
 
 
 def snapshots_of(state: ArchiveState) -> tuple[TopicSnapshots, ...]:
-    """The newest snapshots, and since when topics with generations are exact, by topic: those with partitions of which
-    no point is exact first, then those of most bytes."""
+    """Return the newest snapshots, and since when topics with generations are exact, by topic: those with partitions of
+    which no point is exact first, then those of most bytes."""
     exact = {key: first_exact(state, key) for key in {*state.snapshots, *state.removed, *state.next_generations}}
     by_topic: dict[str, list[Partition]] = {}
     for key, first in exact.items():
@@ -109,7 +110,7 @@ def _snapshots(
 
 
 def generations_of(state: ArchiveState) -> tuple[TopicGenerations, ...]:
-    """The generations, by topic, those that were begun first before the others."""
+    """Return the generations, by topic, those that were begun first before the others."""
     found: dict[str, list[Generation]] = {}
     for key, known in state.generations.items():
         found.setdefault(key[0], []).append(known)
@@ -128,7 +129,8 @@ def _generations(state: ArchiveState, topic_id: str, found: Sequence[Generation]
 
 
 def retained_by(state: ArchiveState, rules: RetentionRules, done: RetentionDone | None) -> Retained | None:
-    """The retention of a run, after it; None if it has come to none, or had nothing to do and nothing to keep."""
+    """Return the retention of a run, after it; None if it has come to none, or had nothing to do and nothing to
+    keep."""
     if done is None or not (rules.is_set or state.retention_holds or state.unpurged or done.purged.segments):
         return None
     points = kept_points(state, rules.keep)
@@ -164,7 +166,7 @@ def _locked(found: Sequence[LockedObject]) -> Locked | None:
 
 
 def topic_totals(state: ArchiveState) -> dict[str, SegmentTotals]:
-    """The sums of each topic id, of all partitions."""
+    """Return the sums of each topic id, of all partitions."""
     found: dict[str, SegmentTotals] = {}
     for key in state.segments:
         found.setdefault(key[0], SegmentTotals()).add_rows(state.segments.rows(key))
@@ -177,8 +179,8 @@ def recovery(
     first: int,
     held: Mapping[str, HeldBack] = MappingProxyType({}),
 ) -> Recoverable:
-    """The times and topics that a restore brings back. Topics that are `held` for long are behind; the others put off
-    the time for all. Raises storage errors, if a topic is behind."""
+    """Return the times and topics that a restore brings back. Topics that are `held` for long are behind; the others
+    put off the time for all. Raises storage errors, if a topic is behind."""
     plan, state = backup.plan, backup.state
     gone = {topic.topic_id for topic in plan.gone}
     topics = {topic.name: topic for topic in plan.topics if topic.topic_id not in gone}

@@ -169,7 +169,7 @@ class BackupRun(ArchivingRun):
         self._notes[:0] = self._erasures.after(error, writer, tried_all=self._tried_all)
 
     def result(self) -> RunResult:
-        """The facts so far; outcome and exit code are those of a failed run."""
+        """Return the facts so far; outcome and exit code are those of a failed run."""
         result = replace(super().result(), warnings=told_warnings(self._notes))
         context = self._context
         if context is None:

@@ -104,12 +104,12 @@ def _read(run_id: str, control: ControlPlane, left_out: Sequence[LeftOutRow]) ->
 
 
 def changes_topics(key: str) -> bool:
-    """Whether a setting of the brokers changes what topics and groups do."""
+    """Return whether a setting of the brokers changes what topics and groups do."""
     return key in _SETTINGS or (key.startswith(_OF_GROUPS) and not key.startswith(_OF_COORDINATORS))
 
 
 def _asked(question: Callable[[], Known[T]]) -> Known[T]:
-    """The answer. A cluster that does not answer this question may still be archived."""
+    """Return the answer. A cluster that does not answer this question may still be archived."""
     try:
         return question()
     except (BrokerRefused, BrokerUnavailable) as error:
@@ -117,7 +117,8 @@ def _asked(question: Callable[[], Known[T]]) -> Known[T]:
 
 
 def _warnings(state: ClusterState) -> list[str]:
-    """The warning about what the cluster has not reported. Brokers that do not know a request cannot be made to."""
+    """Return the warning about what the cluster has not reported. Brokers that do not know a request cannot be made
+    to."""
     told = {key: reason for key, reason in state.reasons.items() if reason != REQUEST_UNKNOWN}
     if not told:
         return []

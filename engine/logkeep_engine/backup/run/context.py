@@ -93,16 +93,16 @@ class BackupContext:
             self.messages.append(message)
 
     def left_out(self, item: Gap | Piece) -> bool:
-        """Whether nothing of the partition is archived."""
+        """Return whether nothing of the partition is archived."""
         return (item.topic_id, item.partition) in self.not_archived
 
     def open_pieces(self) -> list[Piece]:
-        """The pieces of the plan for which the archive does not account yet."""
+        """Return the pieces of the plan for which the archive does not account yet."""
         wanted = (piece for piece in open_pieces(self.plan, self.writer.state) if not self.left_out(piece))
         return [piece for piece in wanted if self.activating.wants(piece)]
 
     def slots(self, pieces: Sequence[Piece]) -> int:
-        """How many tasks will run at once, after Spark was told what they will do."""
+        """Return how many tasks will run at once, after Spark was told what they will do."""
         if self.expect is None or not pieces:
             return self.spec.spark.executor.slots
         return self.expect(demand_of(pieces, self.spec.limits.bytes_per_second_int))

@@ -179,7 +179,7 @@ class BackupDryRun(DriverRun):
         yield "bytes are what the logs take on the brokers' disks, and records are offsets, markers among them"
 
     def result(self) -> RunResult:
-        """The report; else the result of a failed run."""
+        """Return the report; else the result of a failed run."""
         return self._done or super().result()
 
     def give_up(self, error: BaseException, result: RunResult) -> None:
@@ -187,7 +187,7 @@ class BackupDryRun(DriverRun):
 
 
 def _measured(state: ArchiveState) -> MeasuredRun | None:
-    """The newest backup of the archive that shows how long another takes."""
+    """Return the newest backup of the archive that shows how long another takes."""
     for run in reversed(state.runs.values()):
         ended = run.end_time
         if run.kind == BACKUP and run.outcome is RunOutcome.SUCCEEDED and run.attempts == 1 and ended is not None:

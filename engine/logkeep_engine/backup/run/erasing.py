@@ -126,5 +126,5 @@ class AskedErasures:
 
 
 def _lets_erase(error: BaseException) -> bool:
-    """Whether the archive may be written after a run that has failed with `error`."""
+    """Return whether the archive may be written after a run that has failed with `error`."""
     return isinstance(error, LogkeepError) and not isinstance(error, ArchiveFenced)

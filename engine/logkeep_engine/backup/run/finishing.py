@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 def loss_of(context: BackupContext) -> list[LossFact]:
-    """Everything that this run, in all its attempts, found gone."""
+    """Return everything that this run, in all its attempts, found gone."""
     state = context.writer.state
     return loss_facts(context.plan, state, context.losses.open(state))
 

@@ -58,7 +58,8 @@ def _make(storage: Storage, state: ArchiveState, keys: Sequence[Partition], run_
 
 
 def _missing(storage: Storage, state: ArchiveState, key: Partition) -> tuple[DigestsInWork, list[DigestWork]]:
-    """The digests of a partition, and the work to make those that lack. Those of segments that are gone are dropped."""
+    """Return the digests of a partition, and the work to make those that lack. Those of segments that are gone are
+    dropped."""
     topic, entries = state.topics[key[0]].name, tuple(state.segments[key])
     place = DigestsPlace(storage, topic, *key)
     aborted = Spans.of(open_partition(storage, topic, entries, state.kept(*key)).transactions.aborted)

@@ -121,7 +121,7 @@ Answer = PartitionCompacted | RangeAnswer | LogkeepError | TooManyKeys
 
 
 def due(state: ArchiveState, limits: Snapshots, notes: list[str]) -> Iterator[CompactionWork]:
-    """The partitions that shall have a new snapshot now. `notes` gets those that cannot have one, and why."""
+    """Yield the partitions that shall have a new snapshot now. `notes` gets those that cannot have one, and why."""
     gone = set(not_exact(state))
     number = 0
     for key in sorted(state.segments):
@@ -163,7 +163,7 @@ def _cut_off(dirty: Sequence[SegmentEntry]) -> int:
 
 
 def _why_not(state: ArchiveState, key: Partition, gone: set[Partition]) -> str:
-    """The reason why a partition that is due cannot have a snapshot, empty if it can."""
+    """Return the reason why a partition that is due cannot have a snapshot, empty if it can."""
     accounted = state.accounted_for(*key)
     if known_generation(state, key).exact_from == NOWHERE:
         return "its log was cut off, and so were the records that had overwritten what the archive lacks"

@@ -14,8 +14,8 @@ from logkeep_engine.errors import DataLoss
 
 
 def loss_facts(plan: BackupPlan, state: ArchiveState, open_losses: Iterable[Gap]) -> list[LossFact]:
-    """All that a run, in all its attempts, found gone: in the plan, and by its tasks. `open_losses` are the gaps that
-    no commit notes.
+    """Return all that a run, in all its attempts, found gone: in the plan, and by its tasks. `open_losses` are the gaps
+    that no commit notes.
     """
     names = plan.names_with(state)
     found = list(open_losses)
@@ -31,7 +31,7 @@ def loss_facts(plan: BackupPlan, state: ArchiveState, open_losses: Iterable[Gap]
 
 
 def done_already(run_id: str) -> str:
-    """The warning for a run that had succeeded before it was started again."""
+    """Return the warning for a run that had succeeded before it was started again."""
     return (
         f"run {run_id} had already succeeded: it did not look for newer records, or for what another spec selects; "
         "another run id archives them"
@@ -39,7 +39,7 @@ def done_already(run_id: str) -> str:
 
 
 def data_loss(loss: Sequence[LossFact]) -> DataLoss:
-    """The error of a run with `onDataLoss: Fail`."""
+    """Return the error of a run with `onDataLoss: Fail`."""
     return DataLoss(
         f"{loss_message(loss)}.",
         hint="Everything else was archived. The loss is not recorded: every run finds it again, until one with "
@@ -48,7 +48,7 @@ def data_loss(loss: Sequence[LossFact]) -> DataLoss:
 
 
 def loss_message(loss: Sequence[LossFact]) -> str:
-    """How many offsets are lost, and the first of them; empty if none is."""
+    """Return how many offsets are lost, and the first of them; empty if none is."""
     if not loss:
         return ""
     first = "; ".join(
@@ -60,7 +60,7 @@ def loss_message(loss: Sequence[LossFact]) -> str:
 
 
 def disagreement_message(disagreements: Sequence[str]) -> str:
-    """The first transaction about which markers and lists of fetches disagree; empty if there is none."""
+    """Return the first transaction about which markers and lists of fetches disagree; empty if there is none."""
     if not disagreements:
         return ""
     more = f"; and {len(disagreements) - 1} more transactions" if len(disagreements) > 1 else ""
@@ -68,6 +68,6 @@ def disagreement_message(disagreements: Sequence[str]) -> str:
 
 
 def log_warnings(plan: BackupPlan) -> list[str]:
-    """The warnings for logs that were cut off, and for logs that could not be compared with the archive."""
+    """Return the warnings for logs that were cut off, and for logs that could not be compared with the archive."""
     warnings = [branch_warning(fork, plan.topic_names) for fork in plan.branches]
     return [*warnings, uncompared_warning(plan.uncompared)] if plan.uncompared else warnings

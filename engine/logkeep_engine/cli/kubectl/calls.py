@@ -39,7 +39,7 @@ class _TooLong(ApiFailed):
 
 
 def connect(kubeconfig: str | None, context: str | None, namespace: str | None) -> Kubernetes:
-    """The cluster of the kubeconfig, or in a pod without one that of the pod. Raises ClusterUnreachable."""
+    """Return the cluster of the kubeconfig, or in a pod without one that of the pod. Raises ClusterUnreachable."""
     import urllib3
     import yaml
     from kubernetes import client, config
@@ -91,26 +91,26 @@ class Kubernetes:
         self.namespace = namespace
 
     def in_namespace(self, namespace: str) -> Kubernetes:
-        """The same API, asked about another namespace."""
+        """Return the same API, asked about another namespace."""
         return Kubernetes(self._api, namespace)
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
-        """The object. Raises NoSuchResource, too."""
+        """Return the object. Raises NoSuchResource, too."""
         body = self._json("GET", kind, name)
         with self._compared():
             check_object(body, kind, self.namespace, name)
         return body
 
     def find(self, kind: str, name: str) -> dict[str, Any] | None:
-        """The object, None if there is none."""
+        """Return the object, None if there is none."""
         try:
             return self.get(kind, name)
         except NoSuchResource:
             return None
 
     def items(self, kind: str, *, everywhere: bool = False, labels: Mapping[str, str] | None = None) -> list[Any]:
-        """The objects of a kind in the namespace, or in all of them, read page by page. A page that is too long is
-        asked for again with half as many."""
+        """Return the objects of a kind in the namespace, or in all of them, read page by page. A page that is too long
+        is asked for again with half as many."""
         limit, query = _PAGE, {"limit": str(_PAGE)}
         if labels:
             query["labelSelector"] = ",".join(f"{key}={value}" for key, value in labels.items())
@@ -140,7 +140,7 @@ class Kubernetes:
         return self._json("POST", body["kind"], query=query, body=body)
 
     def log_lines(self, pod: str, query: Mapping[str, str]) -> Iterator[str]:
-        """The lines of a pod's log as they come."""
+        """Yield the lines of a pod's log as they come."""
         path = self._path("Pod", self.namespace, pod, "log")
         answer = self._ask("GET", path, query, None, read=None)
         try:

@@ -13,13 +13,13 @@ KEPT = ("kept point", "ended", "rules")
 
 
 def care_rows(body: Body, now: datetime) -> list[Row]:
-    """Names and values of what the last retention did, and of what was found when keys were compared."""
+    """Return names and values of what the last retention did, and of what was found when keys were compared."""
     return [*_retention(body, now), *_keys(body, now)]
 
 
 def compacted_topics(body: Body) -> list[tuple[str, ...]]:
-    """A row for each compacted topic that the status names, below the heads COMPACTED. Both lists of the status are
-    cut, each in an order of its own: of a topic that only one names, nothing says from when on points are exact."""
+    """Return a row for each compacted topic that the status names, below the heads COMPACTED. Both lists of the status
+    are cut, each in an order of its own: of a topic that only one names, nothing says from when on points are exact."""
     rows: list[tuple[str, ...]] = []
     generations = {_shown(item.get("topic")): item for item in items(body, "status", "archive", "generations")}
     for item in items(body, "status", "archive", "snapshots"):
@@ -45,8 +45,8 @@ def _exact_after(snapshots: Body) -> str:
 
 
 def kept_points(body: Body, now: datetime) -> list[tuple[str, ...]]:
-    """A row for each kept point that the status names, the newest first, below the heads KEPT, and one for the number
-    of others."""
+    """Return a row for each kept point that the status names, the newest first, below the heads KEPT, and one for the
+    number of others."""
     kept = items(body, "status", "archive", "retention", "kept")
     rows: list[tuple[str, ...]] = [
         (_shown(item.get("runId")), ago(item.get("endTime"), now), ", ".join(map(str, item.get("rules") or ())))
@@ -57,8 +57,8 @@ def kept_points(body: Body, now: datetime) -> list[tuple[str, ...]]:
 
 
 def planned_removals(body: Body) -> list[str]:
-    """A line for each topic of which a dry run says that retention would remove something, and for those of which
-    nothing would go because the spec does not choose them."""
+    """Return a line for each topic of which a dry run says that retention would remove something, and for those of
+    which nothing would go because the spec does not choose them."""
     told = [
         f"retention would remove {_amount(item)} of {_shown(item.get('topic'))}: {_shown(item.get('why'))}"
         for item in items(body, "status", "dryRun", "retention", "topicList")

@@ -75,7 +75,7 @@ class ApiFailed(LogkeepError):
 
 
 def api_error(status: int, data: bytes, *, kind: str, plural: str, namespace: str | None, name: str) -> LogkeepError:
-    """The error that an answer with an error status means, about the objects that were asked for."""
+    """Return the error that an answer with an error status means, about the objects that were asked for."""
     told, message = _told(data)
     where = f"namespace {namespace}" if namespace is not None else "the whole cluster"
     if status == 401:
@@ -115,7 +115,7 @@ def _right_missing(lacking: re.Match[str], namespace: str | None, where: str, me
 
 
 def _told(data: bytes) -> tuple[bool, str]:
-    """Whether the answer is about an object, and what it says. The answer for an unknown path is plain text."""
+    """Return whether the answer is about an object, and what it says. The answer for an unknown path is plain text."""
     text = data[:500].decode(errors="replace").strip()
     try:
         answer = loads(data)

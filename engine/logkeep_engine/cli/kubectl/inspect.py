@@ -105,7 +105,7 @@ def _compare_with_status(archive: Archive, cluster: Kubernetes, body: Mapping[st
 
 
 def _place(cluster: Kubernetes, body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The storage that a resource names, as written, or that the KafkaBackup of a restore names."""
+    """Return the storage that a resource names, as written, or that the KafkaBackup of a restore names."""
     path = ("spec", "storage") if body["kind"] == BACKUP else ("spec", "source", "storage")
     storage = lines.part(body, *path)
     backup = lines.part(body, "spec", "source", "backupRef", "name")
@@ -117,13 +117,13 @@ def _place(cluster: Kubernetes, body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _retention(body: Mapping[str, Any]) -> Retention | None:
-    """The retention that a KafkaBackup says. A KafkaRestore says none."""
+    """Return the retention that a KafkaBackup says. A KafkaRestore says none."""
     said = lines.part(body, "spec", "retention")
     return parse_model(Retention, said) if isinstance(said, Mapping) else None
 
 
 def _open(cluster: Kubernetes, spec: ArchiveSpec, files: ExitStack) -> Storage:
-    """The storage, opened with what the resource names. `files` keeps what the client reads later."""
+    """Return the storage, opened with what the resource names. `files` keeps what the client reads later."""
     from logkeep_engine.storage import open_storage
 
     if spec.uri.startswith("file:"):
@@ -146,7 +146,7 @@ def _open(cluster: Kubernetes, spec: ArchiveSpec, files: ExitStack) -> Storage:
 
 
 def ca_file(cluster: Kubernetes, tls: StorageTls, files: ExitStack) -> str:
-    """A file with the authorities that the resource trusts as the object store."""
+    """Return a file with the authorities that the resource trusts as the object store."""
     kind = "Secret" if tls.ca_secret_ref is not None else "ConfigMap"
     reference = tls.ca_secret_ref or tls.ca_config_map_ref
     assert reference is not None, "the contract requires one of them"
@@ -166,7 +166,7 @@ def ca_file(cluster: Kubernetes, tls: StorageTls, files: ExitStack) -> str:
 
 
 def secret_keys(cluster: Kubernetes, reference: S3SecretRef) -> dict[str, str]:
-    """The keys of the object store, under the names that the engine reads them by."""
+    """Return the keys of the object store, under the names that the engine reads them by."""
     secret = reference.name
     data = cluster.get("Secret", secret).get("data") or {}
     wanted = {

@@ -25,7 +25,7 @@ _STATES = ("Ready", "Reconciling", "Stalled", "ScheduledRun")
 
 
 def part(body: Body, *path: str) -> Any:
-    """The value at a path of keys; None where something on the way is not there, or no mapping."""
+    """Return the value at a path of keys; None where something on the way is not there, or no mapping."""
     found: Any = body
     for key in path:
         if not isinstance(found, Mapping):
@@ -35,30 +35,30 @@ def part(body: Body, *path: str) -> Any:
 
 
 def items(body: Body, *path: str) -> list[Mapping[str, Any]]:
-    """The mappings in a list at a path of keys."""
+    """Return the mappings in a list at a path of keys."""
     found = part(body, *path)
     return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
 
 
 def condition(body: Body, kind: str) -> Mapping[str, Any]:
-    """The condition of this type, empty if there is none."""
+    """Return the condition of this type, empty if there is none."""
     return next((item for item in items(body, "status", "conditions") if item.get("type") == kind), {})
 
 
 def short_name(body: Body) -> str:
-    """The name with its kind, as kubectl takes it: kbak/nightly."""
+    """Return the name with its kind, as kubectl takes it: kbak/nightly."""
     kind = str(body.get("kind"))
     return f"{SHORT_NAMES.get(kind, kind.lower())}/{part(body, 'metadata', 'name')}"
 
 
 def clean(body: Body) -> dict[str, Any]:
-    """The resource without what only the API server needs."""
+    """Return the resource without what only the API server needs."""
     metadata = {key: value for key, value in (body.get("metadata") or {}).items() if key != "managedFields"}
     return {**body, "metadata": metadata}
 
 
 def age(since: str | None, now: datetime) -> str:
-    """How long ago, or with `in` how long from now, in one unit: 5m, 3h, 2d, in 40s."""
+    """Return how long ago, or with `in` how long from now, in one unit: 5m, 3h, 2d, in 40s."""
     moment = parse_timestamp(since)
     if moment is None:
         return NOTHING
@@ -67,7 +67,7 @@ def age(since: str | None, now: datetime) -> str:
 
 
 def ago(since: str | None, now: datetime) -> str:
-    """A time and how long ago that was: 2026-11-21T02:00:00Z (7h ago)."""
+    """Return a time and how long ago that was: 2026-11-21T02:00:00Z (7h ago)."""
     moment = parse_timestamp(since)
     if moment is None:
         return NOTHING
@@ -75,7 +75,7 @@ def ago(since: str | None, now: datetime) -> str:
 
 
 def _one_unit(span: timedelta) -> str:
-    """The time as kubectl shows an age: in the largest unit of which it has at least two."""
+    """Return the time as kubectl shows an age: in the largest unit of which it has at least two."""
     seconds = int(span.total_seconds())
     for size, unit in ((2 * 86400, "d"), (2 * 3600, "h"), (2 * 60, "m")):
         if seconds >= size:
@@ -87,12 +87,12 @@ def _one_unit(span: timedelta) -> str:
 
 
 def overview_columns(*, everywhere: bool) -> tuple[str, ...]:
-    """The heads of the columns of `overview`."""
+    """Return the heads of the columns of `overview`."""
     return ("NAMESPACE", *_COLUMNS) if everywhere else _COLUMNS
 
 
 def overview(body: Body, now: datetime, *, everywhere: bool) -> tuple[str, ...]:
-    """The line of a resource. Its state is that of the condition that says most."""
+    """Return the line of a resource. Its state is that of the condition that says most."""
     status = part(body, "status") or {}
     row = (
         str(body.get("kind")),
@@ -117,7 +117,7 @@ def ready(body: Body) -> str:
 
 
 def alarms(body: Body) -> list[str]:
-    """The names of conditions in addition to the state that say that something is wrong."""
+    """Return the names of conditions in addition to the state that say that something is wrong."""
     wrong = {
         "DataLoss": "True",
         "Coverage": "False",
@@ -139,7 +139,7 @@ def _done(status: Body) -> str:
 
 
 def detail(body: Body, now: datetime) -> list[Row]:
-    """Names and values of what the status of a resource says, without lists."""
+    """Return names and values of what the status of a resource says, without lists."""
     status = part(body, "status") or {}
     rows = [
         ("resource", f"{body.get('kind')} {part(body, 'metadata', 'namespace')}/{part(body, 'metadata', 'name')}"),
@@ -159,7 +159,7 @@ def detail(body: Body, now: datetime) -> list[Row]:
 
 
 def _conditions(body: Body) -> list[Row]:
-    """The condition that says the state, those next to it, and the pages about what is not as it should be."""
+    """Return the condition that says the state, those next to it, and the pages about what is not as it should be."""
     state = next((c for c in (condition(body, kind) for kind in _STATES) if c.get("status") == "True"), None)
     state = state or condition(body, "Ready")
     rows = [("state", f"{state.get('reason')}: {state.get('message')}")] if state else []
@@ -190,7 +190,7 @@ def _run(status: Body, now: datetime) -> list[Row]:
 
 
 def _dry_run(status: Body) -> list[Row]:
-    """The findings of a dry run, in numbers."""
+    """Return the findings of a dry run, in numbers."""
     found = part(status, "dryRun")
     if not isinstance(found, Mapping):
         return []
@@ -217,7 +217,7 @@ def _dry_run(status: Body) -> list[Row]:
 
 
 def _emitted(status: Body) -> list[Row]:
-    """Where the KafkaTopics of a restore are."""
+    """Return where the KafkaTopics of a restore are."""
     found = part(status, "emitted")
     if not isinstance(found, Mapping):
         return []
@@ -226,7 +226,7 @@ def _emitted(status: Body) -> list[Row]:
 
 
 def _held(status: Body) -> list[Row]:
-    """The topics that a restore holds."""
+    """Return the topics that a restore holds."""
     found = part(status, "heldTopics")
     if not isinstance(found, Mapping):
         return []
@@ -241,7 +241,7 @@ def _held(status: Body) -> list[Row]:
 
 
 def run_notes(body: Body) -> list[str]:
-    """A line for each warning of the last run, and for each range of offsets that are missing."""
+    """Return a line for each warning of the last run, and for each range of offsets that are missing."""
     lost = [
         f"lost: {entry.get('topic')}-{entry.get('partition')} offsets {entry.get('start')} to "
         f"{int(entry.get('end') or 0) - 1}: {entry.get('reason')}"
@@ -252,7 +252,7 @@ def run_notes(body: Body) -> list[str]:
 
 
 def dry_run_notes(body: Body) -> list[str]:
-    """A line for each reason for which a run would be refused, and for what its dry run could not check."""
+    """Return a line for each reason for which a run would be refused, and for what its dry run could not check."""
     found = part(body, "status", "dryRun") or {}
     refusals = items(body, "status", "dryRun", "refusals")
     told = [f"refused: {item.get('reason')}: {item.get('message')}" for item in refusals]
@@ -265,7 +265,8 @@ DRY_RUN_TOPICS = ("topic", "from", "state", "partitions", "replicas", "records",
 
 
 def dry_run_topics(body: Body) -> list[tuple[str, ...]]:
-    """A row for each topic that a dry run names, below the heads DRY_RUN_TOPICS, and one for the number of others."""
+    """Return a row for each topic that a dry run names, below the heads DRY_RUN_TOPICS, and one for the number of
+    others."""
     rows: list[tuple[str, ...]] = []
     for topic in items(body, "status", "dryRun", "topicList"):
         most = "" if topic.get("counts") == "Exact" else "at most "
@@ -286,7 +287,7 @@ def dry_run_topics(body: Body) -> list[tuple[str, ...]]:
 
 
 def _verification(status: Body) -> list[Row]:
-    """The findings of a verification, and where all of it is listed."""
+    """Return the findings of a verification, and where all of it is listed."""
     found = part(status, "verification")
     if not isinstance(found, Mapping):
         return []
@@ -298,7 +299,8 @@ def _verification(status: Body) -> list[Row]:
 
 
 def _cluster_state(status: Body) -> list[Row]:
-    """The ACLs and quotas that a restore of everything has brought back, and the users that must be created by hand."""
+    """Return the ACLs and quotas that a restore of everything has brought back, and the users that must be created by
+    hand."""
     found = part(status, "clusterState")
     if not isinstance(found, Mapping):
         return []
@@ -316,14 +318,14 @@ def _cluster_state(status: Body) -> list[Row]:
 
 
 def _of_kind(found: Body, kind: str, more: Mapping[str, str]) -> str:
-    """The numbers of a kind of the cluster's state. It has none if the kind was not archived."""
+    """Return the numbers of a kind of the cluster's state. It has none if the kind was not archived."""
     if found.get(kind) is None:
         return _NOT_ARCHIVED
     return ", ".join([f"{found[kind]} archived", *(f"{found.get(key, 0)} {word}" for key, word in more.items())])
 
 
 def progress_line(progress: Body) -> str:
-    """The progress of a run in one line."""
+    """Return the progress of a run in one line."""
     size = human_bytes(float(progress.get("bytes") or 0))
     told = [
         f"{progress.get('percent', 0)}%",
@@ -379,7 +381,7 @@ _OF_A_DRILL = (("recovery time", "recovery"), ("drilled", "progress"), ("drill r
 
 
 def _next_run(body: Body) -> Any:
-    """The next time of the schedule; None for a suspended backup, which begins no run then."""
+    """Return the next time of the schedule; None for a suspended backup, which begins no run then."""
     return None if part(body, "spec", "suspend") is True else part(body, "status", "nextScheduleTime")
 
 
@@ -397,7 +399,7 @@ HISTORY = ("run", "outcome", "began", "seconds", "records", "bytes", "executors"
 
 
 def history(body: Body, now: datetime) -> list[tuple[str, ...]]:
-    """A row for each run that has ended, the newest first, below the heads HISTORY."""
+    """Return a row for each run that has ended, the newest first, below the heads HISTORY."""
     rows: list[tuple[str, ...]] = []
     for entry in items(body, "status", "history"):
         size = entry.get("bytes")
@@ -435,8 +437,8 @@ _LISTS = (("topicsLeftOut", "left out"), ("topicsVanished", "vanished"), ("topic
 
 
 def topics(body: Body, now: datetime) -> list[tuple[str, ...]]:
-    """A row for each topic that the status of a backup names, below the heads TOPICS: those furthest behind, those that
-    the cluster deletes soonest, those that are not protected."""
+    """Return a row for each topic that the status of a backup names, below the heads TOPICS: those furthest behind,
+    those that the cluster deletes soonest, those that are not protected."""
     name = str(part(body, "metadata", "name"))
     behind = {str(item.get("topic")): item for item in items(body, "status", "recovery", "behind")}
     deadlines = {str(item.get("topic")): item for item in items(body, "status", "retention", "topics")}
@@ -489,7 +491,7 @@ def _names(coverage: Body) -> Sequence[Any]:
 
 
 def run_line(body: Body) -> str:
-    """The state of a KafkaBackupRun in one line."""
+    """Return the state of a KafkaBackupRun in one line."""
     status = part(body, "status") or {}
     if not status.get("phase"):
         return "asked for; no operator has answered yet"

@@ -64,7 +64,7 @@ def _run_of(found: dict[str, Any]) -> str:
 
 
 def _driver(cluster: Kubernetes, run_id: str, attempt: int | None) -> str:
-    """The name of the pod of an attempt of a run."""
+    """Return the name of the pod of an attempt of a run."""
     pods = cluster.items("Pod", labels={LABEL_RUN: run_id, LABEL_ROLE: ROLE_DRIVER})
     pods.sort(key=lambda pod: (str(pod["metadata"].get("creationTimestamp")), str(pod["metadata"]["name"])))
     if not pods:

@@ -50,15 +50,15 @@ class Where:
     kubeconfig: Kubeconfig = None
 
     def connect(self) -> Kubernetes:
-        """A connection to the cluster. Raises ClusterUnreachable."""
+        """Return a connection to the cluster. Raises ClusterUnreachable."""
         from logkeep_engine.cli.kubectl.calls import connect
 
         return connect(self.kubeconfig, self.context, self.namespace)
 
 
 def named(text: str, *kinds: str) -> tuple[tuple[str, ...], str]:
-    """The kinds that a name may be of, and the name: `kbak/nightly` is of one kind. Raises SpecError for another kind
-    than those."""
+    """Return the kinds that a name may be of, and the name: `kbak/nightly` is of one kind. Raises SpecError for another
+    kind than those."""
     prefix, slash, name = text.rpartition("/")
     if not slash:
         return kinds, text
@@ -72,5 +72,5 @@ def named(text: str, *kinds: str) -> tuple[tuple[str, ...], str]:
 
 
 def backup_name(text: str) -> str:
-    """The name of a KafkaBackup. Raises SpecError."""
+    """Return the name of a KafkaBackup. Raises SpecError."""
     return named(text, BACKUP)[1]

@@ -162,7 +162,7 @@ def restore(
 
 
 def restore_spec(backup: str, cluster: Mapping[str, Any], chosen: ChoiceOptions) -> dict[str, Any]:
-    """The spec of a KafkaRestore, with what was chosen and nothing else. Raises SpecError."""
+    """Return the spec of a KafkaRestore, with what was chosen and nothing else. Raises SpecError."""
     spec: dict[str, Any] = {"source": {"backupRef": {"name": backup}}, "cluster": dict(cluster)}
     topics: dict[str, Any] = {}
     if chosen.topic:

@@ -89,7 +89,7 @@ def _show_one(cluster: Kubernetes, text: str, now: datetime, output: Output) -> 
 
 
 def resource_named(cluster: Kubernetes, text: str) -> dict[str, Any]:
-    """The one resource of this name. Raises NoSuchResource, and SpecError if there are two."""
+    """Return the one resource of this name. Raises NoSuchResource, and SpecError if there are two."""
     found = resources_named(cluster, text)
     if len(found) > 1:
         short = " or ".join(lines.short_name(body) for body in found)
@@ -98,7 +98,7 @@ def resource_named(cluster: Kubernetes, text: str) -> dict[str, Any]:
 
 
 def resources_named(cluster: Kubernetes, text: str) -> list[dict[str, Any]]:
-    """The resources of this name: one, or a backup and a restore. Raises NoSuchResource."""
+    """Return the resources of this name: one, or a backup and a restore. Raises NoSuchResource."""
     kinds, name = named(text, BACKUP, RESTORE)
     if len(kinds) == 1:
         return [cluster.get(kinds[0], name)]

@@ -39,7 +39,7 @@ class RunEnd:
 
 
 def ended(body: Mapping[str, Any]) -> RunEnd | None:
-    """How the run of a resource has ended, None while it is running."""
+    """Return how the run of a resource has ended, None while it is running."""
     ready, stalled = condition(body, "Ready"), condition(body, "Stalled")
     if ready.get("status") == "True" or ready.get("reason") == _DRY_RUN_DONE:
         return RunEnd(ExitCode.OK, str(ready.get("message") or ""))
@@ -67,7 +67,7 @@ def refuse_invalid(backup: Mapping[str, Any]) -> None:
 
 
 def _code_of_run(body: Mapping[str, Any]) -> ExitCode | None:
-    """The exit code that the driver of the last run has reported, if that run has failed."""
+    """Return the exit code that the driver of the last run has reported, if that run has failed."""
     run = part(body, "status", "run")
     if not isinstance(run, Mapping) or run.get("outcome") != "Failed":
         return None
@@ -76,7 +76,7 @@ def _code_of_run(body: Mapping[str, Any]) -> ExitCode | None:
 
 
 def exit_code(reason: str) -> ExitCode:
-    """The exit code of a run that has failed for a reason, as its driver has ended with."""
+    """Return the exit code of a run that has failed for a reason, as its driver has ended with."""
     if reason == _DRY_RUN_REFUSED or reason in _NEVER_STARTED:
         return ExitCode.REFUSED
     return next((kind.exit_code for kind in _errors(LogkeepError) if kind.code == reason), ExitCode.FAILED)

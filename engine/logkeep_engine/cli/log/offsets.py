@@ -78,7 +78,7 @@ def _logs(source: str, kind: StateChoice | None, server: Server) -> list[tuple[S
 def _history(
     logs: Sequence[tuple[StateTopic, LogSource]], group: str | None, problems: list[StateEntry]
 ) -> Iterator[StateEntry]:
-    """Every record of a group, or of all groups. Records that cannot be read become problems."""
+    """Yield every record of a group, or of all groups. Records that cannot be read become problems."""
     from logkeep_engine.toolbox.state import history
 
     for topic, found in logs:
@@ -92,7 +92,7 @@ def _history(
 def _kept(
     logs: Sequence[tuple[StateTopic, LogSource]], group: str | None, problems: list[StateEntry]
 ) -> list[StateRecord]:
-    """The records in force of a group, or of all groups."""
+    """Return the records in force of a group, or of all groups."""
     from logkeep_engine.toolbox.state import history, last_state
 
     return [

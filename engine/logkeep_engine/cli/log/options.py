@@ -59,7 +59,7 @@ class Chosen:
         return open_source(where, selection, endpoint=server.endpoint, region=server.region)
 
     def source_in_place(self, where: str, server: Server) -> LogSource:
-        """The source without folders that a broker has put aside. The user sees them."""
+        """Return the source without folders that a broker has put aside. The user sees them."""
         source = self.source(where, server)
         for folder in source.moved_folders:
             say(f"warning: {folder} is left out: the broker has put it aside")

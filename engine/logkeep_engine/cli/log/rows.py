@@ -59,7 +59,7 @@ class Rows:
 
 
 def _cells(row: Row) -> dict[str, str]:
-    """The cells of a row for a terminal. Fields that do not fit next to each other are put together."""
+    """Return the cells of a row for a terminal. Fields that do not fit next to each other are put together."""
     from logkeep_engine.toolbox.rows import RowKind
 
     fields = row.fields

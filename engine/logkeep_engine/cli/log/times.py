@@ -36,7 +36,7 @@ def moment(timestamp: int | None) -> str:
 
 
 def offset_range(text: str | None) -> tuple[int | None, int | None]:
-    """The first and the last offset of --offset. Raises SpecError."""
+    """Return the first and the last offset of --offset. Raises SpecError."""
     if text is None:
         return None, None
     match = _OFFSETS.fullmatch(text.strip())
@@ -49,7 +49,7 @@ def offset_range(text: str | None) -> tuple[int | None, int | None]:
 
 
 def time_range(text: str | None) -> tuple[int | None, int | None]:
-    """The first and the last time (ms) of --time. Raises SpecError."""
+    """Return the first and the last time (ms) of --time. Raises SpecError."""
     if text is None:
         return None, None
     begin, dots, end = text.partition("..")

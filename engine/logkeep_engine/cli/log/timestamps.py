@@ -80,8 +80,8 @@ def _print_places(found: Sequence[MomentPlace]) -> None:
 
 
 def _columns_of_logs(found: Sequence[LogTimes | MomentPlace]) -> Sequence[str]:
-    """The columns that name a log. It is named by its folder too, if a partition lies in several, and by the topic's
-    id, if a topic was deleted and made again."""
+    """Return the columns that name a log. It is named by its folder too, if a partition lies in several, and by the
+    topic's id, if a topic was deleted and made again."""
     logs = {(item.topic, item.topic_id, item.partition, item.folder) for item in found}
     folders = len({log[:3] for log in logs}) < len(logs)
     topics = {log[:2] for log in logs}

@@ -156,7 +156,7 @@ class Retained(Facts):
     """The newest kept points, at most 20."""
 
     def without_lists(self) -> Retained:
-        """The same without the points, and without a path."""
+        """Return the same without the points, and without a path."""
         return replace(self, kept=(), locked=None if self.locked is None else replace(self.locked, first=""))
 
 
@@ -189,7 +189,7 @@ class Recoverable(Facts):
     """Topics of which the run could not archive all, furthest behind first, at most 20."""
 
     def without_topics(self) -> Recoverable:
-        """The same without the topics that are behind."""
+        """Return the same without the topics that are behind."""
         return replace(self, behind=())
 
 
@@ -225,7 +225,7 @@ class Deadlines(Facts):
     """Topics with the earliest deadlines, the earliest first, at most 20."""
 
     def without_topics(self) -> Deadlines:
-        """The same without the single topics."""
+        """Return the same without the single topics."""
         return replace(self, topics=())
 
 
@@ -241,7 +241,7 @@ class ArchiveReport(Facts):
     retained: Retained | None = None
 
     def without_topics(self) -> ArchiveReport:
-        """The report without lists."""
+        """Return the report without lists."""
         return replace(
             self,
             recovery=self.recovery.without_topics(),

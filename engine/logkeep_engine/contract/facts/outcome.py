@@ -56,7 +56,7 @@ class TopicCoverage(Facts):
     """The first of the topics that the user may not read, at most 20."""
 
     def without_names(self) -> TopicCoverage:
-        """The numbers alone."""
+        """Return the numbers alone."""
         return replace(self, patterns_unmatched=(), topics_left_out=(), topics_vanished=(), topics_unreadable=())
 
 
@@ -146,7 +146,7 @@ class ClusterStateFacts(Facts):
     """URI of the document that names each of them."""
 
     def without_names(self) -> ClusterStateFacts:
-        """The numbers alone."""
+        """Return the numbers alone."""
         return replace(self, held_back_list=(), users_to_create=())
 
 
@@ -178,7 +178,7 @@ class HeldTopics(Facts):
     retention, or another restore holds it, and it was left as it is. Gone: it had been deleted."""
 
     def without_names(self) -> HeldTopics:
-        """The numbers alone."""
+        """Return the numbers alone."""
         return replace(self, topic_list=(), not_released_list=())
 
 

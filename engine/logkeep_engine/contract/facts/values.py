@@ -32,7 +32,7 @@ def timestamp(moment: datetime) -> str:
 
 
 def moment_of(seconds: float) -> datetime:
-    """The time in UTC, of seconds since the epoch as drivers report them."""
+    """Return the time in UTC, of seconds since the epoch as drivers report them."""
     return datetime.fromtimestamp(seconds, UTC)
 
 
@@ -45,7 +45,7 @@ class Facts(Model):
     """Facts that a status shows as they are."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object, without None and empty lists."""
+        """Return the JSON object, without None and empty lists."""
         written: dict[str, Any] = _without_nothing(self.model_dump(by_alias=True))
         return written
 
@@ -58,7 +58,7 @@ def _without_nothing(value: Any) -> Any:
 
 
 def _whole(text: Any) -> Any:
-    """A text without half characters: errors repeat what others have written."""
+    """Return a text without half characters: errors repeat what others have written."""
     return text.encode(errors="replace").decode() if isinstance(text, str) else text
 
 

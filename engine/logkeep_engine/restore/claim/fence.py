@@ -42,12 +42,13 @@ class ClockReading:
 
     @classmethod
     def now(cls) -> ClockReading:
-        """The reading of this moment."""
+        """Return the reading of this moment."""
         boot = time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
         return cls(time.monotonic(), boot, time.time())
 
     def seconds_to(self, later: ClockReading) -> float:
-        """The time between the two by the clock that has moved most. A time of day that was set back counts, too."""
+        """Return the time between the two by the clock that has moved most. A time of day that was set back counts,
+        too."""
         return max(later.monotonic - self.monotonic, later.boot - self.boot, abs(later.day - self.day))
 
 

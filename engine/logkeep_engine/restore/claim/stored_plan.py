@@ -9,7 +9,7 @@ from logkeep_engine.restore.model.state import ALTERED, PLAN, RestoreState
 
 
 def stored_plan(state: RestoreState) -> RestorePlan | None:
-    """The plan that an earlier start of the run has stored, None if there is none."""
+    """Return the plan that an earlier start of the run has stored, None if there is none."""
     try:
         return RestorePlan.from_json(state.storage.read(state.file(PLAN)), state.name(PLAN))
     except ObjectMissing:
@@ -23,7 +23,7 @@ def refuse_unknown(state: RestoreState) -> None:
 
 
 def unknown_run(state: RestoreState) -> SpecError:
-    """The error for the id of a run that has not begun."""
+    """Return the error for the id of a run that has not begun."""
     return SpecError(
         f"this restore has no run {state.run_id}: {state.name(PLAN)} is missing",
         hint="Name a run that has started, and its spec.state if it has one.",
@@ -78,7 +78,7 @@ def refuse_other_plan(context: RestoreContext, plan: RestorePlan, digest: str) -
 
 
 def overtaken(plan: RestorePlan) -> ArchiveMismatch:
-    """The error of a restore that an erasure has overtaken."""
+    """Return the error of a restore that an erasure has overtaken."""
     return ArchiveMismatch(
         f"Run {plan.run_id} cannot continue: since it started, an erasure has removed records that it restores, or "
         "that determine its point, from the archive, so it is unknown which records are in the target.",

@@ -47,7 +47,7 @@ class RunClaim:
 
     @classmethod
     def after(cls, begun: RestoreState, taker: RestoreState) -> RunClaim:
-        """The claim on the last run that continues `begun`, which may be that one. Raises ArchiveDamaged."""
+        """Return the claim on the last run that continues `begun`, which may be that one. Raises ArchiveDamaged."""
         last = planned = begun
         passed = {begun.run_id}
         while (by := taken_over_by(last)) not in (None, taker.run_id):
@@ -95,7 +95,7 @@ class RunClaim:
 
 
 def refuse_alive(state: RestoreState) -> SeenNote | None:
-    """The note of a run whose driver is no longer running. If it has not said that it has ended, it is watched.
+    """Return the note of a run whose driver is no longer running. If it has not said that it has ended, it is watched.
 
     Raises RestoreBusy if it is still running.
     """
@@ -112,7 +112,7 @@ def refuse_alive(state: RestoreState) -> SeenNote | None:
 
 
 def busy(state: RestoreState) -> RestoreBusy:
-    """The error about a run whose driver is still running."""
+    """Return the error about a run whose driver is still running."""
     return RestoreBusy(
         f"Run {state.run_id} has started this restore, and its driver is still running; nothing was written.",
         hint="Wait for its end, or stop it: delete or suspend its KafkaRestore, or interrupt its command.",
@@ -120,7 +120,7 @@ def busy(state: RestoreState) -> RestoreBusy:
 
 
 def note_of(state: RestoreState) -> SeenNote | None:
-    """The note of a run; None if it has none, or what stands there is no note: no driver rests on it."""
+    """Return the note of a run; None if it has none, or what stands there is no note: no driver rests on it."""
     try:
         return SeenNote.read(state.storage, state.run_id)
     except (ObjectMissing, ObjectTooLarge, ValueError):
@@ -144,7 +144,7 @@ def _refuse_finished(state: RestoreState) -> None:
 
 
 def fenced(state: RestoreState, by: str) -> RestoreBusy:
-    """The error of a run that was still running while another one has taken it over."""
+    """Return the error of a run that was still running while another one has taken it over."""
     return RestoreBusy(
         f"Run {by} has taken over run {state.run_id}, whose driver had not shown for a while that it was "
         "still running. It has noticed this, and changes nothing more.",
@@ -153,7 +153,7 @@ def fenced(state: RestoreState, by: str) -> RestoreBusy:
 
 
 def taken_over_by(state: RestoreState) -> str | None:
-    """The run that continues this one, None if none does. Raises ArchiveMismatch and ArchiveDamaged."""
+    """Return the run that continues this one, None if none does. Raises ArchiveMismatch and ArchiveDamaged."""
     try:
         data = state.storage.read(state.file(FILE), most=CLAIM.most)
     except ObjectMissing:

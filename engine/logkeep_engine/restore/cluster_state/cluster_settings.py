@@ -27,7 +27,7 @@ class ClusterDifferences:
 
     @classmethod
     def between(cls, state: ClusterState, control: ControlPlane) -> ClusterDifferences:
-        """The differences between the archived state and the cluster."""
+        """Return the differences between the archived state and the cluster."""
         wanted = state.settings or {}
         there = control.broker_configs(wanted) if wanted else {}
         levels = control.features() if state.features else {}
@@ -42,7 +42,7 @@ class ClusterDifferences:
         )
 
     def told(self) -> Iterator[str]:
-        """The warnings."""
+        """Yield the warnings."""
         if self.settings:
             unset = "not reported" if self.hidden else "not set"
             listed = [f"{key}={was} (here {unset if now is None else now})" for key, (was, now) in self._sorted()]
@@ -58,7 +58,7 @@ class ClusterDifferences:
             )
 
     def rows(self) -> dict[str, Any]:
-        """The parts of the document."""
+        """Return the parts of the document."""
         return {
             "brokerSettings": {
                 "columns": ["key", "archived", "cluster"],

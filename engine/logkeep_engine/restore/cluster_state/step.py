@@ -106,8 +106,8 @@ def check_everything(context: RestoreContext, archived: ArchiveState) -> list[st
 
 
 def _end(context: RestoreContext, archived: ArchiveState) -> Commit:
-    """The end of the run that has archived the state of the cluster at the point of the restore. Raises SpecError if
-    there is none."""
+    """Return the end of the run that has archived the state of the cluster at the point of the restore. Raises
+    SpecError if there is none."""
     end = end_before(context.archive, archived, context.spec.point)
     if end is None:
         at = "" if context.spec.point is None else " by the time of spec.point"
@@ -116,8 +116,8 @@ def _end(context: RestoreContext, archived: ArchiveState) -> Commit:
 
 
 def _read(context: RestoreContext, end: Commit) -> ClusterState:
-    """The state that the run has archived; one without anything, and why, if that may be left out. Raises SpecError if
-    the run has archived none, or of no kind, and ArchiveDamaged."""
+    """Return the state that the run has archived; one without anything, and why, if that may be left out. Raises
+    SpecError if the run has archived none, or of no kind, and ArchiveDamaged."""
     may_lack = context.spec.on_damaged_archive is OnDamagedArchive.SKIP
     try:
         state = read_cluster_state(context.archive, end)
@@ -168,15 +168,15 @@ def _check_target(state: ClusterState, control: ControlPlane) -> None:
 
 
 def _told_lacking(state: ClusterState) -> Iterator[str]:
-    """The warnings about kinds that the archive does not have."""
+    """Yield the warnings about kinds that the archive does not have."""
     for reason, keys in groupby(state.reasons, key=lambda key: state.reasons[key]):
         kinds = [KINDS.get(key, key) for key in keys]
         yield f"the archive does not have the {', '.join(kinds)} of run {state.run_id}: {reason}: set them by hand"
 
 
 def _told_gone(context: RestoreContext, archived: ArchiveState, end: Commit) -> Iterator[str]:
-    """The warning about topics of earlier runs that the cluster had no more when the run was planned. With a time as
-    the point, topics that are not in the run may be younger."""
+    """Yield the warning about topics of earlier runs that the cluster had no more when the run was planned. With a time
+    as the point, topics that are not in the run may be younger."""
     if context.spec.point is not None and context.spec.point.time is not None:
         return
     there: set[str] = set()
@@ -251,12 +251,12 @@ class _Others:
     differences: ClusterDifferences
 
     def rows(self) -> dict[str, Any]:
-        """The parts of the document."""
+        """Return the parts of the document."""
         columns = [*ResourceConfig._fields, "outcome", "reason"]
         return {"configs": {"columns": columns, "rows": self.metrics.rows()}, **self.differences.rows()}
 
     def told(self) -> list[str]:
-        """The warnings."""
+        """Return the warnings."""
         return [*told_configs(self.metrics), *self.differences.told()]
 
 
@@ -302,8 +302,8 @@ def restore_cluster_state(context: RestoreContext, planned: Planned) -> tuple[Cl
 
 
 def noted_before_acls(state: RestoreState) -> tuple[ClusterStateFacts, list[str]] | None:
-    """The facts and warnings that an earlier start of the run has noted before it has sent the ACLs of the cluster,
-    None if none has. Raises ArchiveMismatch and ArchiveDamaged."""
+    """Return the facts and warnings that an earlier start of the run has noted before it has sent the ACLs of the
+    cluster, None if none has. Raises ArchiveMismatch and ArchiveDamaged."""
     try:
         data = state.storage.read(state.file(ACLS_SENT))
     except ObjectMissing:
@@ -348,7 +348,7 @@ def _written(
 
 
 def _features(control: ControlPlane, state: ClusterState) -> Mapping[str, int]:
-    """The finalized features of the target, as far as an archived ACL depends on them."""
+    """Return the finalized features of the target, as far as an archived ACL depends on them."""
     return control.features() if state.acls else {}
 
 
@@ -379,7 +379,8 @@ def _bring_acls(
 
 
 def _look(question: Callable[[], Known[T]], wanted: Collection[Any] | None) -> Callable[[], Known[T]]:
-    """The question, which raises BrokerRefused if the cluster does not report what it has, and something is needed."""
+    """Return the question, which raises BrokerRefused if the cluster does not report what it has, and something is
+    needed."""
 
     def look() -> Known[T]:
         known = question()
@@ -396,7 +397,7 @@ def _look(question: Callable[[], Known[T]], wanted: Collection[Any] | None) -> C
 def _added(
     compared: ComparedItems[T], refused: Sequence[SetRefused[T]], look: Callable[[], Known[T]]
 ) -> BroughtItems[T]:
-    """The outcome of the missing items, once brokers show those that the cluster has taken."""
+    """Return the outcome of the missing items, once brokers show those that the cluster has taken."""
     no = {item.item for item in refused}
     taken = [item for item in compared.missing if item not in no]
     hidden = _not_shown(taken, look)
@@ -406,7 +407,7 @@ def _added(
 
 
 def _not_shown(taken: Collection[T], look: Callable[[], Known[T]]) -> set[T]:
-    """Those of the items that brokers do not show. They learn what was set a moment later."""
+    """Return those of the items that brokers do not show. They learn what was set a moment later."""
     deadline = time.monotonic() + _PATIENCE
     while taken:
         try:

@@ -53,7 +53,7 @@ class BroughtItems(Generic[T]):
 
 
 def compared_quotas(state: ClusterState, known: Known[Quota]) -> ComparedItems[Quota]:
-    """The archived quotas next to those of the target."""
+    """Return the archived quotas next to those of the target."""
     wanted = tuple(Quota(*row) for row in state.quotas or ())
     there = {(item.entity, item.key): item.value for item in known.items or ()}
     return ComparedItems(
@@ -70,7 +70,7 @@ def compared_acls(
     consent: RestoredAcls | None,
     features: Mapping[str, int],
 ) -> ComparedItems[Acl]:
-    """The archived ACLs next to those of the target, which has these users and finalized features."""
+    """Return the archived ACLs next to those of the target, which has these users and finalized features."""
     wanted, there = tuple(Acl(*row) for row in state.acls or ()), set(known.items or ())
     lacking = [acl for acl in wanted if acl not in there]
     held = held_back(lacking, known_principals(there, users.items or ()), consent or RestoredAcls())
@@ -81,7 +81,7 @@ def compared_acls(
 
 
 def _not_understood(acl: Acl, features: Mapping[str, int]) -> str:
-    """Why the cluster would not understand an ACL; "" if it does."""
+    """Return why the cluster would not understand an ACL; "" if it does."""
     level = features.get(METADATA_VERSION, 0)
     if "/" not in acl.host or level >= _RANGES_SINCE:
         return ""
@@ -99,18 +99,18 @@ def turn(acl: Acl) -> tuple[bool, bool]:
 
 
 def users_to_create(state: ClusterState, known: Known[ScramUser]) -> list[UserRow]:
-    """The archived users that the target does not have; all, if it does not report them."""
+    """Return the archived users that the target does not have; all, if it does not report them."""
     there = {(user.name, user.mechanism) for user in known.items or ()}
     return [user for user in state.users or () if user[:2] not in there]
 
 
 def known_count(kind: Collection[Any] | None, items: Collection[Any]) -> int | None:
-    """The number of these items of an archived kind, None if the archive does not have that kind."""
+    """Return the number of these items of an archived kind, None if the archive does not have that kind."""
     return None if kind is None else len(items)
 
 
 def names_of(users: Iterable[UserRow]) -> list[str]:
-    """The users in words."""
+    """Return the users in words."""
     return [f"{name} ({mechanism}, {iterations} iterations)" for name, mechanism, iterations in users]
 
 
@@ -124,7 +124,7 @@ def report_of(
     users: Sequence[UserRow],
     others: Mapping[str, Any],
 ) -> bytes:
-    """The document that names every item and what became of it."""
+    """Return the document that names every item and what became of it."""
 
     def rows(brought: BroughtItems[Any]) -> list[list[object]]:
         refused = {item.item: item.reason for item in brought.refused}
@@ -148,7 +148,7 @@ def report_of(
 def told_of_users(
     quotas: BroughtItems[Quota], acls: BroughtItems[Acl], users: Sequence[str], document: str
 ) -> Iterator[str]:
-    """The warnings about what did not come back. `document` has all of it."""
+    """Yield the warnings about what did not come back. `document` has all of it."""
     where = f" ({document})"
     yield from told_held_back(acls.compared.held, where)
     yield from told_refused("ACL", acls.refused, where)
@@ -159,7 +159,7 @@ def told_of_users(
 
 
 def told_refused(what: str, refused: Sequence[SetRefused[T]], where: str = "", *, would: bool = False) -> Iterator[str]:
-    """The warning about items that the target does not take; or `would` not, in a dry run."""
+    """Yield the warning about items that the target does not take; or `would` not, in a dry run."""
     if refused:
         listed = first_of([f"{item.item} ({item.reason})" for item in refused])
         denying = sum(isinstance(item.item, Acl) and item.item.permission == "DENY" for item in refused)
@@ -170,7 +170,7 @@ def told_refused(what: str, refused: Sequence[SetRefused[T]], where: str = "", *
 
 
 def told_kept(quotas: ComparedItems[Quota], where: str = "") -> Iterator[str]:
-    """The warning about quotas that the target has with another value."""
+    """Yield the warning about quotas that the target has with another value."""
     if quotas.kept:
         have = "has" if len(quotas.kept) == 1 else "have"
         yield (
@@ -180,6 +180,6 @@ def told_kept(quotas: ComparedItems[Quota], where: str = "") -> Iterator[str]:
 
 
 def first_of(items: Sequence[str], most: int = _SHOWN) -> str:
-    """The first of the items, and how many more there are."""
+    """Return the first of the items, and how many more there are."""
     more = f" and {len(items) - most} more" if len(items) > most else ""
     return "; ".join(items[:most]) + more

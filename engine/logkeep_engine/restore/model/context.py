@@ -61,8 +61,8 @@ class RestoreContext:
         return self.refusals.gathered
 
     def slots(self, chunks: int, size: int, *, limited: bool) -> int:
-        """How many tasks will run at once, after Spark was told what they will do: `size` bytes in this many `chunks`.
-        What does not write to the cluster is not `limited`."""
+        """Return how many tasks will run at once, after Spark was told what they will do: `size` bytes in this many
+        `chunks`. What does not write to the cluster is not `limited`."""
         if self.expect is None or not chunks:
             return self.spec.spark.executor.slots
         rate = self.spec.limits.bytes_per_second_int if limited else None
@@ -94,15 +94,15 @@ class Planned:
         return {(item.topic_id, item.partition): item.survey for item in self.plan.surveys}
 
     def clip(self, key: Partition) -> Clip | None:
-        """The part of an archived partition that is restored; None: all of it."""
+        """Return the part of an archived partition that is restored; None: all of it."""
         return None if self.plan.point is None else self.plan.point.clip(key)
 
     def used(self) -> Iterator[tuple[str, SegmentEntry]]:
-        """All segments that are restored, each with the name of its archived topic."""
+        """Yield all segments that are restored, each with the name of its archived topic."""
         for topic in self.plan.topics:
             for partition in topic.archived_partitions:
                 yield from ((topic.source, entry) for entry in self.segments(topic, partition))
 
     def segments(self, topic: TopicPlan, partition: int) -> Sequence[SegmentEntry]:
-        """The archived segments that go to a partition of a target topic."""
+        """Return the archived segments that go to a partition of a target topic."""
         return self.archived.segments.get((topic.topic_id, partition), ())

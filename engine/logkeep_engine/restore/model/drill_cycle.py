@@ -53,7 +53,7 @@ class DrillCycle:
         return run_file(f"of-{digest[:32]}", _FILE)
 
     def part(self, total: int) -> int:
-        """How many partitions a drill takes."""
+        """Return how many partitions a drill takes."""
         return max(1, math.ceil(total * self.share - 1e-9))
 
     def runs(self, total: int) -> int:
@@ -61,17 +61,17 @@ class DrillCycle:
         return math.ceil(total / self.part(total))
 
     def sample(self, partitions: Sequence[Partition]) -> DrillSample:
-        """The partitions of the next drill."""
+        """Return the partitions of the next drill."""
         cycle = self if any(key not in self.done for key in partitions) else self.following()
         left = sorted((key for key in partitions if key not in cycle.done), key=cycle._rank)
         return DrillSample(frozenset(left[: self.part(len(partitions))]), len(partitions), cycle.number)
 
     def following(self) -> DrillCycle:
-        """The next cycle, of which nothing is drilled."""
+        """Return the next cycle, of which nothing is drilled."""
         return replace(self, number=self.number + 1, done=frozenset())
 
     def after(self, sample: DrillSample) -> DrillCycle:
-        """The cycle after a drill of these partitions that was good."""
+        """Return the cycle after a drill of these partitions that was good."""
         cycle = self if sample.cycle == self.number else self.following()
         return replace(cycle, done=cycle.done | sample.chosen)
 
@@ -80,7 +80,7 @@ class DrillCycle:
         return hashlib.sha256(text.encode()).digest()
 
     def load(self, storage: Storage) -> DrillCycle:
-        """The cycle as the last drill has left it. Raises ArchiveMismatch and ArchiveDamaged."""
+        """Return the cycle as the last drill has left it. Raises ArchiveMismatch and ArchiveDamaged."""
         try:
             data = storage.read(self.path)
         except ObjectMissing:

@@ -95,8 +95,8 @@ def exact_nowhere(archived: ArchiveState, topics: Iterable[TopicEntry]) -> Itera
 
 
 def last_with(archived: ArchiveState, later: ArchiveState, topics: Iterable[TopicEntry], run_id: str) -> int:
-    """The last commit that has the generations which were active at the end of a run. `archived` is the state at that
-    end, `later` the newest. Objects of a generation that is not active any more are there for a while: a reader
+    """Return the last commit that has the generations which were active at the end of a run. `archived` is the state at
+    that end, `later` the newest. Objects of a generation that is not active any more are there for a while: a reader
     that declares to know the catalog up to that commit keeps them.
 
     Raises SpecError if some are deleted."""

@@ -229,8 +229,8 @@ class OffsetMap:
     counts: Sequence[int]
 
     def find(self, source_offset: int) -> FoundOffset:
-        """The target offset of the first restored record at or after `source_offset`, and that record; past the last
-        record, the end of the restored ones.
+        """Return the target offset of the first restored record at or after `source_offset`, and that record; past the
+        last record, the end of the restored ones.
 
         That is what a consumer group's position means: the next record to read.
         """
@@ -264,7 +264,7 @@ def read_summary(head: bytes, name: str) -> PartitionSummary:
 
 
 def read_offset_map(data: bytes, name: str) -> OffsetMap:
-    """The whole object `name`. Raises ArchiveMismatch (newer format) or ArchiveDamaged."""
+    """Return the whole object `name`. Raises ArchiveMismatch (newer format) or ArchiveDamaged."""
     line, _, rows = data.partition(b"\n")
     summary = _summary(line + b"]}", name)
     columns = [array("q"), array("q"), array("q")]
@@ -283,8 +283,8 @@ def read_offset_map(data: bytes, name: str) -> OffsetMap:
 
 
 def _rows(text: bytes) -> Iterator[Sequence[int]]:
-    """The rows. They are lines, and this many are parsed at once that they take no more memory than the text. Raises
-    ValueError.
+    """Yield the rows. They are lines, and this many are parsed at once that they take no more memory than the text.
+    Raises ValueError.
     """
     if not text.endswith(b"]}\n"):
         raise ValueError("the end is missing")
@@ -297,7 +297,7 @@ def _rows(text: bytes) -> Iterator[Sequence[int]]:
 
 
 def damaged_map(name: str, error: Exception) -> ArchiveDamaged:
-    """The error for an offset map that was altered."""
+    """Return the error for an offset map that was altered."""
     return ArchiveDamaged(f"{name}: not an offset map: {error!r}", hint=_ALTERED)
 
 

@@ -79,8 +79,8 @@ NEEDS_PRODUCER_ID = -2
 
 
 def batching_of(segments: FormatName, wanted: RecordBatches) -> Batching | None:
-    """The size of batches that are made of an archive's records; None if it holds batches. Raises SpecError for a field
-    that has no meaning then.
+    """Return the size of batches that are made of an archive's records; None if it holds batches. Raises SpecError for
+    a field that has no meaning then.
     """
     if segments is not FormatName.KAFKA:
         return Batching(
@@ -212,7 +212,7 @@ class PointPlan:
     newest: int = 0
 
     def clip(self, key: Partition) -> Clip | None:
-        """The part of a partition that is restored; None: all of it."""
+        """Return the part of a partition that is restored; None: all of it."""
         clip = Clip(self.ends.get(key), self.since, self.before)
         return None if clip == Clip() else clip
 
@@ -228,7 +228,7 @@ class PointPlan:
 
 
 def clip_of(point: PointPlan | None, key: Partition) -> Clip:
-    """The part of a partition that is restored; without a point, or where that leaves nothing out, all of it."""
+    """Return the part of a partition that is restored; without a point, or where that leaves nothing out, all of it."""
     return (point.clip(key) if point is not None else None) or Clip()
 
 
@@ -277,7 +277,7 @@ class RestorePlan:
 
     @classmethod
     def from_json(cls, data: bytes, name: str) -> RestorePlan:
-        """The plan in the object `name`. Raises ArchiveMismatch (another format) or ArchiveDamaged."""
+        """Return the plan in the object `name`. Raises ArchiveMismatch (another format) or ArchiveDamaged."""
         hint = "The object was altered: start a new restore under another run id."
         with reading(PLAN, data, name, hint=hint) as body:
             return cls(
@@ -295,7 +295,7 @@ class RestorePlan:
             )
 
     def with_producer_ids(self, ids: Iterable[int]) -> RestorePlan:
-        """The plan with one producer id of `ids` for each partition that has a task."""
+        """Return the plan with one producer id of `ids` for each partition that has a task."""
         left = iter(ids)
         topics = tuple(
             replace(
@@ -421,12 +421,13 @@ def pack(sizes: Sequence[int], slots: int) -> list[tuple[int, ...]]:
 
 
 def schema_topic(spec: KafkaRestoreSpec) -> str | None:
-    """The topic with the schemas, which is restored before all others; None if the restore has no order."""
+    """Return the topic with the schemas, which is restored before all others; None if the restore has no order."""
     return (spec.schema_topic or SCHEMA_TOPIC) if spec.everything else None
 
 
 def spec_digest(spec: KafkaRestoreSpec) -> str:
-    """A digest of all fields that decide what is restored to where. Spark's settings and logins are not among them."""
+    """Return a digest of all fields that decide what is restored to where. Spark's settings and logins are not among
+    them."""
     storage = spec.source.storage
     decides: dict[str, object] = {
         "uri": storage.uri.rstrip("/") if storage is not None else "",

@@ -48,7 +48,8 @@ _RUNS_SHOWN = 5
 
 
 def choose(archive: Archive, point: PointSpec | None) -> ArchiveView:
-    """The state of the archive that a restore to the point sees. Raises SpecError for a run that has no such state."""
+    """Return the state of the archive that a restore to the point sees. Raises SpecError for a run that has no such
+    state."""
     if point is None or point.run is None:
         return view.choose(archive)
     newest = archive.load()
@@ -69,21 +70,22 @@ def choose(archive: Archive, point: PointSpec | None) -> ArchiveView:
 
 
 def choose_topics(archive: Archive, seen: ArchiveState, spec: KafkaRestoreSpec) -> tuple[ArchiveState, TopicSelection]:
-    """The archive with the branches that the spec names, and the topics that it restores. Raises as `select_topics`."""
+    """Return the archive with the branches that the spec names, and the topics that it restores. Raises as
+    `select_topics`."""
     archived = with_branches(seen, spec.source.topic_ids)
     sees = sees_at(archive.storage, archived, spec.point)
     return archived, select_topics(_counted_at(archived, spec.point), spec.topics, spec.source.topic_ids, sees)
 
 
 def taken_at(archive: Archive, seen: ArchiveState, point: PointSpec) -> list[TopicEntry]:
-    """The incarnations that a restore to the point takes by default."""
+    """Return the incarnations that a restore to the point takes by default."""
     shows_record = sees_at(archive.storage, seen, point)
     return list(taken_topics(_counted_at(seen, point), shows=shows_record).values())
 
 
 def _counted_at(archived: ArchiveState, point: PointSpec | None) -> ArchiveState:
-    """The state by which incarnations with records are told. The newest snapshot lacks what was deleted since the time
-    of a point: there the log says which records there were."""
+    """Return the state by which incarnations with records are told. The newest snapshot lacks what was deleted since
+    the time of a point: there the log says which records there were."""
     return with_snapshots(archived, where_needed=point is not None and point.time is not None)
 
 
@@ -98,8 +100,8 @@ class PlannedPoint:
 def plan_point(
     archive: Archive, archived: ArchiveState, topics: Sequence[TopicEntry], point: PointSpec | None
 ) -> PlannedPoint:
-    """The point in these topics. Raises SpecError for offsets that the archive does not have, or does not have any
-    more. Without a point, what is missing is reported."""
+    """Return the point in these topics. Raises SpecError for offsets that the archive does not have, or does not have
+    any more. Without a point, what is missing is reported."""
     if point is None:
         told = (*_not_exact(archived, topics, PointPlan(archived.commit)), *exact_nowhere(archived, topics))
         return PlannedPoint(None, told)
@@ -122,7 +124,8 @@ def plan_point(
 def bounds_of_point(
     storage: Storage, archived: ArchiveState, topics: Sequence[TopicEntry], point: PointSpec, *, seen: int
 ) -> PointPlan:
-    """The offsets and times that a point means in these topics, whenever it is asked for the same state of the archive.
+    """Return the offsets and times that a point means in these topics, whenever it is asked for the same state of the
+    archive.
 
     Raises SpecError for offsets that the archive does not have, and what `ends_as_of` raises.
     """
@@ -137,7 +140,7 @@ def bounds_of_point(
 
 
 def _as_of(archive: Archive, archived: ArchiveState, seen: int, newest: ArchiveState) -> ArchiveState:
-    """An earlier state with what of it was there at commit `seen`, and is still there."""
+    """Return an earlier state with what of it was there at commit `seen`, and is still there."""
     return without_gone(archived, view.state_at(archive, seen, newest), newest)
 
 
@@ -170,9 +173,9 @@ def _told_not_exact(archived: ArchiveState, key: Partition, name: str) -> str:
 def ends_as_of(
     storage: Storage, archived: ArchiveState, topics: Iterable[TopicEntry], moment: int
 ) -> dict[Partition, int]:
-    """The offset of the first record of that time (ms) or later, as a broker would find it, of each partition that has
-    one. Raises ArchiveDamaged for damage on the way, and SpecError for a time of which retention has left nothing of a
-    compacted topic."""
+    """Return the offset of the first record of that time (ms) or later, as a broker would find it, of each partition
+    that has one. Raises ArchiveDamaged for damage on the way, and SpecError for a time of which retention has left
+    nothing of a compacted topic."""
 
     def end(item: tuple[TopicEntry, int]) -> int | None:
         topic, partition = item
@@ -234,7 +237,7 @@ def _ends(archived: ArchiveState, topics: Sequence[TopicEntry], point: PointSpec
 
 
 def _told_incomplete(archive: Archive, archived: ArchiveState, topics: Sequence[TopicEntry], moment: int) -> list[str]:
-    """The warning for topics of which the archive does not have everything up to a time."""
+    """Return the warning for topics of which the archive does not have everything up to a time."""
     complete = complete_until(archive, archived, [topic.topic_id for topic in topics])
     short = {topic.name: complete[topic.topic_id] for topic in topics if complete.get(topic.topic_id, moment) < moment}
     if not short:
@@ -247,7 +250,7 @@ def _told_incomplete(archive: Archive, archived: ArchiveState, topics: Sequence[
 
 
 def _told_divided(archived: ArchiveState, topics: Iterable[TopicEntry]) -> list[str]:
-    """The warning for transactions that may have written to several partitions."""
+    """Return the warning for transactions that may have written to several partitions."""
     with_some = [
         f"topic {topic.name} partition {partition}"
         for topic in topics
@@ -299,7 +302,7 @@ def sees_at(storage: Storage, archived: ArchiveState, point: PointSpec | None) -
 def _shows_before(
     storage: Storage, state: ArchiveState, topic: TopicEntry, partition: int, moment: int, end: int | None
 ) -> bool:
-    """Whether consumers see a record of a partition of before a time (ms), and below an end. Batches whose first
+    """Return whether consumers see a record of a partition of before a time (ms), and below an end. Batches whose first
     records were erased or compacted keep the time of these: of such segments the records are read."""
     key = (topic.topic_id, partition)
     early = [
@@ -319,7 +322,7 @@ def _shows_before(
 
 
 def within(plan: PointPlan | None, choices: Iterable[Choice], loss: Iterable[LossFact]) -> Iterator[LossFact]:
-    """The losses of what a restore to the point needs."""
+    """Yield the losses of what a restore to the point needs."""
     ids = {choice.source.name: choice.source.topic_id for choice in choices}
     for fact in loss:
         clip = None if plan is None else plan.clip((ids[fact.topic], fact.partition))
@@ -332,8 +335,8 @@ def within(plan: PointPlan | None, choices: Iterable[Choice], loss: Iterable[Los
 def state_at_point(
     archive: Archive, archived: ArchiveState, point: PointSpec | None, plan: PointPlan | None
 ) -> ArchiveState:
-    """The archive as a restore to the point sees it: with snapshots, without segments of which nothing is needed, and
-    those that retention has removed when the plan was made, and with the consumer groups of the point."""
+    """Return the archive as a restore to the point sees it: with snapshots, without segments of which nothing is
+    needed, and those that retention has removed when the plan was made, and with the consumer groups of the point."""
     return at_point(archive, archived, point, plan)[0]
 
 
@@ -366,8 +369,8 @@ class PointGroups:
 
 
 def groups_at(archive: Archive, archived: ArchiveState, point: PointSpec, plan: PointPlan) -> PointGroups:
-    """The newest archived positions at or before the point: those of the last run that had ended by then. With offsets,
-    of each partition the newest position that does not lie after its offset."""
+    """Return the newest archived positions at or before the point: those of the last run that had ended by then. With
+    offsets, of each partition the newest position that does not lie after its offset."""
     end = end_before(archive, archived, point)
     if point.time is not None:
         return PointGroups() if end is None else PointGroups(archived.in_branches(end.groups), end.run_id, end.time)
@@ -377,8 +380,8 @@ def groups_at(archive: Archive, archived: ArchiveState, point: PointSpec, plan: 
 
 
 def end_before(archive: Archive, archived: ArchiveState, point: PointSpec | None) -> Commit | None:
-    """The end of the last run that succeeded, and had ended by the time of the point if it has one: a run archives
-    groups and the state of the cluster when it is planned."""
+    """Return the end of the last run that succeeded, and had ended by the time of the point if it has one: a run
+    archives groups and the state of the cluster when it is planned."""
     moment = None if point is None else point.time
     if moment is None:
         return next(iter(view.ends_of_runs(archive, archived.commit)), None)

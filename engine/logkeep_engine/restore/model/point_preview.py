@@ -60,7 +60,7 @@ class PointPreview:
         return sum(item.records for item in self.partitions)
 
     def to_json(self) -> dict[str, Any]:
-        """The document, whose partitions are rows."""
+        """Return the document, whose partitions are rows."""
         columns = ["topic", "topicId", "partition", "start", "end", "archivedEnd", "recordsAtMost"]
         return {
             "format": FORMAT,
@@ -113,7 +113,7 @@ def tell(context: RestoreContext, planned: Planned) -> None:
 
 
 def of_restore(context: RestoreContext, planned: Planned) -> PointPreview | None:
-    """The part of the archive that the point of a restore gives, None if it has no point."""
+    """Return the part of the archive that the point of a restore gives, None if it has no point."""
     spec, plan = context.spec.point, planned.plan.point
     if spec is None or plan is None:
         return None
@@ -125,7 +125,7 @@ def of_restore(context: RestoreContext, planned: Planned) -> PointPreview | None
 def previewed(
     archived: ArchiveState, topics: Iterable[TopicEntry], plan: PointPlan | None
 ) -> Iterator[PreviewedPartition]:
-    """The parts of all partitions of these topics that would be restored. Without a plan of a point it is all."""
+    """Yield the parts of all partitions of these topics that would be restored. Without a plan of a point it is all."""
     for topic in topics:
         for partition in range(topic.partitions):
             key = (topic.topic_id, partition)
@@ -149,5 +149,6 @@ def previewed(
 
 
 def _is_whole(entry: SegmentEntry, clip: Clip) -> bool:
-    """Whether every record of a segment is needed, by the catalog alone. Of transactions some may have been aborted."""
+    """Return whether every record of a segment is needed, by the catalog alone. Of transactions some may have been
+    aborted."""
     return not (clip.timed or entry.transactional) and entry.next_offset <= clip.stop

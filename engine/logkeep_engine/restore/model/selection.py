@@ -58,7 +58,7 @@ class TopicSelection:
 
 
 def legal_topic_name(name: str) -> bool:
-    """Whether Kafka would let a topic have this name."""
+    """Return whether Kafka would let a topic have this name."""
     return _LEGAL_NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
@@ -68,7 +68,7 @@ def select_topics(
     topic_ids: Mapping[str, str] = MappingProxyType({}),
     shows: Shows = as_counted,
 ) -> TopicSelection:
-    """The topics to restore, with their target names, in the order of these.
+    """Return the topics to restore, with their target names, in the order of these.
 
     `topic_ids` names the topics for which another incarnation is needed than the newest that has records, with its
     topic id; or with the id of a branch, and then `state` is that of `with_branches`. `shows` is as in
@@ -105,7 +105,7 @@ def select_topics(
 
 
 def _named(chosen: Iterable[TopicEntry], topics: RestoreTopics) -> tuple[list[Choice], list[str]]:
-    """The topics with the names they get, and why some of Kafka's own are left out."""
+    """Return the topics with the names they get, and why some of Kafka's own are left out."""
     choices, notes = [], []
     rules = [rename.rule() for rename in topics.rename]
     for topic in chosen:
@@ -128,8 +128,8 @@ def _named(chosen: Iterable[TopicEntry], topics: RestoreTopics) -> tuple[list[Ch
 
 
 def _mapped(choices: Sequence[Choice], chosen: Sequence[ChosenPartition]) -> list[Choice]:
-    """The topics with the target partitions of those that are chosen. Raises SpecError for a topic or a partition that
-    is not there."""
+    """Return the topics with the target partitions of those that are chosen. Raises SpecError for a topic or a
+    partition that is not there."""
     by_name = {choice.source.name: choice for choice in choices}
     for at, item in enumerate(chosen):
         where = f"spec.topics.partitions[{at}]"
@@ -153,7 +153,7 @@ def _mapped(choices: Sequence[Choice], chosen: Sequence[ChosenPartition]) -> lis
 
 
 def only_chosen(state: ArchiveState, chosen: Sequence[ChosenPartition]) -> ArchiveState:
-    """The archive without what it holds of partitions that are not chosen."""
+    """Return the archive without what it holds of partitions that are not chosen."""
     wanted: dict[str, set[int]] = {}
     for item in chosen:
         wanted.setdefault(item.topic, set()).add(item.partition)
@@ -168,7 +168,7 @@ def only_chosen(state: ArchiveState, chosen: Sequence[ChosenPartition]) -> Archi
 
 
 def _is_meant(name: str, topics: RestoreTopics) -> bool:
-    """Whether a pattern speaks of names like Kafka's own, not of any name."""
+    """Return whether a pattern speaks of names like Kafka's own, not of any name."""
     return any(Pattern(pattern).matches(name) and pattern.lstrip("^(\\").startswith("_") for pattern in topics.include)
 
 
@@ -178,7 +178,7 @@ def _choose_incarnations(
     topic_ids: Mapping[str, str],
     taken: Mapping[str, TopicEntry],
 ) -> dict[str, TopicEntry]:
-    """The incarnation of each name: the one in `topic_ids`, or else the one that is `taken`."""
+    """Return the incarnation of each name: the one in `topic_ids`, or else the one that is `taken`."""
     chosen = dict(taken)
     for name, topic_id in topic_ids.items():
         if name not in found:
@@ -199,8 +199,8 @@ def _choose_incarnations(
 
 
 def with_branches(state: ArchiveState, topic_ids: Mapping[str, str]) -> ArchiveState:
-    """The archive with these branches in place of the newest logs of their topics. Topic ids of incarnations change
-    nothing.
+    """Return the archive with these branches in place of the newest logs of their topics. Topic ids of incarnations
+    change nothing.
     """
     for name, chosen in topic_ids.items():
         for topic in state.topics.values():
@@ -214,7 +214,7 @@ def _is(state: ArchiveState, topic: TopicEntry, chosen: str) -> bool:
 
 
 def _told_branch(state: ArchiveState, topic: TopicEntry, chosen: str) -> str:
-    """The warning for a topic whose log the cluster has cut off while it was archived."""
+    """Return the warning for a topic whose log the cluster has cut off while it was archived."""
     ids = state.branch_ids(topic.topic_id)
     others = ", ".join(_branch(state, topic, item) for item in ids[-MAX_NAMES_SHOWN:] if item != chosen)
     if chosen in ids:
@@ -247,7 +247,7 @@ def _refuse_unused(topic_ids: Mapping[str, str], chosen: Sequence[TopicEntry]) -
 
 
 def _told(state: ArchiveState, found: Sequence[TopicEntry], chosen: TopicEntry) -> str:
-    """The warning for a topic with several incarnations."""
+    """Return the warning for a topic with several incarnations."""
     others = [topic for topic in found if topic is not chosen]
     return (
         f"topic {chosen.name} was deleted and created again while it was archived: incarnation {held(state, chosen)} "
@@ -300,6 +300,6 @@ def _archive_holds(archived: Iterable[str]) -> str:
 
 
 def shown(names: Sequence[str], most: int = MAX_NAMES_SHOWN) -> str:
-    """The first of the names, and how many more there are."""
+    """Return the first of the names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

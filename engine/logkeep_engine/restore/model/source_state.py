@@ -10,7 +10,7 @@ from logkeep_engine.restore.model.point import end_before
 
 
 def source_state(archive: Archive, archived: ArchiveState, point: PointSpec | None) -> ClusterState | None:
-    """The state of the cluster that the last run before the point has archived, None if there is none. Raises
+    """Return the state of the cluster that the last run before the point has archived, None if there is none. Raises
     ArchiveDamaged."""
     end = end_before(archive, archived, point)
     return None if end is None else read_cluster_state(archive, end)

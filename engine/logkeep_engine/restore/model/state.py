@@ -56,11 +56,11 @@ class RestoreState:
     beside: bool = True
 
     def file(self, name: str) -> str:
-        """The path of an object of the run. Raises ValueError for a run id that cannot be part of one."""
+        """Return the path of an object of the run. Raises ValueError for a run id that cannot be part of one."""
         return run_file(self.run_id, name)
 
     def name(self, name: str) -> str:
-        """The same with the storage's URI, for messages."""
+        """Return the same with the storage's URI, for messages."""
         return f"{self.storage.uri}/{self.file(name)}"
 
     @property
@@ -74,7 +74,8 @@ class RestoreState:
         return f"{self.file(OFFSET_MAPS)}/"
 
     def map_path(self, topic: str, partition: int) -> str:
-        """The path of the offset map of a target partition, or of an archived one whose records go to several."""
+        """Return the path of the offset map of a target partition, or of an archived one whose records go to
+        several."""
         return self.file(f"{OFFSET_MAPS}/{topic}/{partition}.json")
 
     def read_all(self, folder: str, read: Callable[[str], _Read]) -> list[_Read]:
@@ -84,12 +85,12 @@ class RestoreState:
             return list(pool.map(read, paths))
 
     def of_run(self, run_id: str) -> RestoreState:
-        """The state of another run in the same place."""
+        """Return the state of another run in the same place."""
         return replace(self, run_id=run_id)
 
     def success(self) -> RunResult | None:
-        """The result of the run if it says that it has succeeded. Raises ArchiveMismatch, and StateAltered for the
-        result of another run."""
+        """Return the result of the run if it says that it has succeeded. Raises ArchiveMismatch, and StateAltered for
+        the result of another run."""
         result = self.result_in(RESULT)
         if result is None or result.outcome != "Succeeded":
             return None
@@ -102,7 +103,7 @@ class RestoreState:
         return result
 
     def result_in(self, name: str) -> RunResult | None:
-        """The result that an object of the run has, None if there is no such object. Raises ArchiveMismatch."""
+        """Return the result that an object of the run has, None if there is no such object. Raises ArchiveMismatch."""
         try:
             return RunResult.from_json(self.storage.read(self.file(name)))
         except ObjectMissing:
@@ -115,7 +116,7 @@ class RestoreState:
             ) from error
 
     def is_planned(self) -> bool:
-        """Whether the run has stored its plan. Before that it writes nothing to Kafka."""
+        """Return whether the run has stored its plan. Before that it writes nothing to Kafka."""
         return bool(self.storage.list(self.file(PLAN)))
 
     def begin(self, archive: Archive) -> None:
@@ -146,8 +147,8 @@ class RestoreState:
             )
 
     def _is_begun_beside(self, archive: Storage) -> bool:
-        """Whether the plan of the run lies next to the archive and not here. If the same plan is here, it is a copy, or
-        this is the same place by another name.
+        """Return whether the plan of the run lies next to the archive and not here. If the same plan is here, it is a
+        copy, or this is the same place by another name.
         """
         path = self.file(PLAN)
         if not archive.list(path):
@@ -156,7 +157,7 @@ class RestoreState:
 
 
 def archive_place(spec: specs.KafkaRestoreSpec) -> ArchiveSpec:
-    """The storage of the restore's archive. Raises SpecError if the spec still names a KafkaBackup instead."""
+    """Return the storage of the restore's archive. Raises SpecError if the spec still names a KafkaBackup instead."""
     if spec.source.storage is None:
         raise SpecError(
             "spec.source.backupRef: only the operator can look up a KafkaBackup",
@@ -166,8 +167,8 @@ def archive_place(spec: specs.KafkaRestoreSpec) -> ArchiveSpec:
 
 
 def archive_to_restore(spec: specs.KafkaRestoreSpec, environ: Mapping[str, str], anchor: str | None = None) -> Archive:
-    """The archive of the restore, in a place that answers. It must have the commit that the spec names; if it names
-    none, that of `anchor`. Raises SpecError as `archive_place`, and what the storage raises."""
+    """Return the archive of the restore, in a place that answers. It must have the commit that the spec names; if it
+    names none, that of `anchor`. Raises SpecError as `archive_place`, and what the storage raises."""
     claim = ArchiveClaim(anchor_of(spec.source.expect_commit or anchor))
     storage = open_storage(archive_place(spec), environ)
     storage.check()
@@ -175,7 +176,7 @@ def archive_to_restore(spec: specs.KafkaRestoreSpec, environ: Mapping[str, str],
 
 
 def open_state(run_id: str, spec: specs.KafkaRestoreSpec, archive: Archive, environ: Mapping[str, str]) -> RestoreState:
-    """The state of the run, in a place that answers."""
+    """Return the state of the run, in a place that answers."""
     if spec.state is None:
         return RestoreState(archive.storage, run_id)
     if spec.state.credentials is not None:
@@ -193,7 +194,8 @@ def _place(storage: StorageSpec | None) -> tuple[str, str] | None:
 
 
 def counted_ids(state: RestoreState) -> dict[str, str]:
-    """The ids of the created topics in which an earlier start has counted, as far as brokers had reported them."""
+    """Return the ids of the created topics in which an earlier start has counted, as far as brokers had reported
+    them."""
     try:
         found: dict[str, str] = COUNTED_NOTE.loads(state.storage.read(state.file(COUNTED)))["topicIds"]
     except (DocumentRefused, ObjectMissing):

@@ -51,7 +51,7 @@ class TopicFacts:
 
 
 def topic_facts(segments: Iterable[SegmentEntry]) -> TopicFacts:
-    """The facts of a topic from all of its segments; zeros and -1 if it has none.
+    """Return the facts of a topic from all of its segments; zeros and -1 if it has none.
 
     For segments that hold records, `max_batch_bytes` is the most that the largest record may take as a batch.
     """
@@ -68,7 +68,7 @@ def topic_facts(segments: Iterable[SegmentEntry]) -> TopicFacts:
 
 
 def topic_segments(state: ArchiveState, topic: TopicEntry) -> list[SegmentEntry]:
-    """All archived segments of a topic, in the order of its partitions."""
+    """Return all archived segments of a topic, in the order of its partitions."""
     return [
         entry for partition in range(topic.partitions) for entry in state.segments.get((topic.topic_id, partition), ())
     ]
@@ -140,8 +140,8 @@ def _listing(names: Sequence[str]) -> str:
 
 
 def check_append(choice: Choice, existing: ExistingTopic, facts: TopicFacts, now_ms: int) -> list[str]:
-    """The warnings about what `existing` will do to the topic's records. Raises TargetUnsuitable if it cannot take them
-    as they are.
+    """Return the warnings about what `existing` will do to the topic's records. Raises TargetUnsuitable if it cannot
+    take them as they are.
     """
     name, configs = existing.name, existing.configs
     if choice.mapping:
@@ -223,7 +223,8 @@ HELD = {RETENTION_BYTES: "-1", RETENTION_MS: "-1"}
 
 
 def working_configs(facts: TopicFacts) -> dict[str, str]:
-    """The configuration of a topic while it is being restored: it takes every batch as it is and deletes nothing.
+    """Return the configuration of a topic while it is being restored: it takes every batch as it is and deletes
+    nothing.
 
     `max.message.bytes` leaves room for batches that are rebuilt and compress a little worse.
     """
@@ -240,26 +241,26 @@ def working_configs(facts: TopicFacts) -> dict[str, str]:
 
 
 def own_configs(source: Mapping[str, str], wanted: TopicConfigs) -> dict[str, str]:
-    """The configuration that a created topic has in the end: the `source`'s own, with the requested changes."""
+    """Return the configuration that a created topic has in the end: the `source`'s own, with the requested changes."""
     kept = source if wanted.policy is ConfigPolicy.RESTORE else {}
     left_out = {*_CLUSTER_BOUND, *wanted.ignore}
     return {key: value for key, value in kept.items() if key not in left_out} | wanted.override
 
 
 def ending_configs(source: Mapping[str, str], wanted: RestoreTopics) -> dict[str, str]:
-    """The configuration that a created topic has when the restore ends. One that is held gets its retention with its
-    release."""
+    """Return the configuration that a created topic has when the restore ends. One that is held gets its retention with
+    its release."""
     own = own_configs(source, wanted.configs)
     return {**own, **HELD} if wanted.retention is TopicRetention.HOLD else own
 
 
 def final_configs(own: Mapping[str, str], working: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The keys to set and to delete, to turn a topic with the working configuration into one with its own."""
+    """Return the keys to set and to delete, to turn a topic with the working configuration into one with its own."""
     return dict(own), sorted(set(working) - set(own))
 
 
 def kept_instead(refused: str, own: Mapping[str, str]) -> Mapping[str, str]:
-    """The keys that a topic needs besides its own if the cluster does not take the key `refused` of them.
+    """Return the keys that a topic needs besides its own if the cluster does not take the key `refused` of them.
 
     Without a policy that deletes nothing, such as the empty one of Kafka 4.2, the retention of the brokers, or one that
     had no effect, would delete the topic's records.
@@ -268,7 +269,7 @@ def kept_instead(refused: str, own: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def told_refused_key(target: str, key: str, own: Mapping[str, str], why: str) -> str:
-    """The warning about a key of a topic's own configuration that the cluster does not take."""
+    """Return the warning about a key of a topic's own configuration that the cluster does not take."""
     instead = ", ".join(f"{name}={value}" for name, value in sorted(kept_instead(key, own).items(), reverse=True))
     kept = f" So that it still deletes nothing, it has {instead}." if instead else ""
     return f"topic {target}: {key}={own[key]} could not be set: {why}{kept}"
@@ -282,8 +283,8 @@ BROKER_KEYS = (MIN_INSYNC, DEFAULT_REPLICAS)
 def too_few_in_sync(
     target: str, own: Mapping[str, str], replicas: int, brokers: Mapping[str, str] = MappingProxyType({})
 ) -> TargetUnsuitable | None:
-    """The error for a topic that would have fewer replicas than must be in sync, by its own configuration or that of
-    the `brokers`, as far as that is known: before Kafka 3.7 no producer can write to it with acks=all."""
+    """Return the error for a topic that would have fewer replicas than must be in sync, by its own configuration or
+    that of the `brokers`, as far as that is known: before Kafka 3.7 no producer can write to it with acks=all."""
     least = own.get(MIN_INSYNC, brokers.get(MIN_INSYNC, ""))
     if replicas == BROKER_DEFAULT and brokers.get(DEFAULT_REPLICAS, "").isdecimal():
         replicas = int(brokers[DEFAULT_REPLICAS])
@@ -307,7 +308,7 @@ def plan_topic(
     extents: Mapping[int, Extent] | None = None,
     replaces: str = "",
 ) -> TopicPlan:
-    """The plan of one topic, producer ids not yet given (NEEDS_PRODUCER_ID where a task will run).
+    """Return the plan of one topic, producer ids not yet given (NEEDS_PRODUCER_ID where a task will run).
 
     `segments` are the archived ones by partition; `end_offsets` those of the existing target topic. `replicas`: this
     many are requested instead of the archived number. `extents`: of the target's partitions, with `offsets: Same`.
@@ -366,7 +367,7 @@ def with_contents(topics: Iterable[TopicPlan], whole: ArchiveState, point: Point
 def extents_of(
     offsets: RestoreOffsets, archived: ArchiveState, choices: Sequence[Choice], at: PointPlan | None
 ) -> dict[str, dict[int, Extent]]:
-    """How far the partitions of each target reach if records keep their offsets."""
+    """Return how far the partitions of each target reach if records keep their offsets."""
     if offsets is not RestoreOffsets.SAME:
         return {}
     known = Extents(archived, at.ends if at is not None else {})
@@ -381,7 +382,8 @@ def extents_of(
 def _pairs(
     choice: Choice, segments: Mapping[int, Sequence[SegmentEntry]], end_offsets: Mapping[int, int]
 ) -> tuple[PartitionPlan, ...]:
-    """The pairs of a divided topic: each archived partition that has segments with each partition of the target."""
+    """Return the pairs of a divided topic: each archived partition that has segments with each partition of the
+    target."""
     return tuple(
         PartitionPlan(partition, NEEDS_PRODUCER_ID, end_offsets.get(to, 0), to=to)
         for partition in range(choice.source.partitions)
@@ -410,7 +412,8 @@ def _partition_plan(
 
 
 def replicas_of(source: TopicEntry, wanted: int | None) -> int:
-    """The number of replicas of a new topic. An imported archive does not know it: the cluster's default counts."""
+    """Return the number of replicas of a new topic. An imported archive does not know it: the cluster's default
+    counts."""
     if wanted is not None:
         return wanted
     return source.replication_factor if source.replication_factor > 0 else BROKER_DEFAULT

@@ -25,12 +25,12 @@ _SHOWN = 5
 
 
 def known_principals(acls: Iterable[Acl], users: Iterable[ScramUser]) -> set[str]:
-    """The principals whom a cluster with these ACLs and users knows."""
+    """Return the principals whom a cluster with these ACLs and users knows."""
     return {acl.principal for acl in acls if acl.permission == _ALLOW} | {f"User:{user.name}" for user in users}
 
 
 def held_back(acls: Iterable[Acl], known: set[str], consent: RestoredAcls) -> dict[Acl, str]:
-    """The ACLs of these that need a word which the spec does not have, with the reason. Pure."""
+    """Return the ACLs of these that need a word which the spec does not have, with the reason. Pure."""
     wanted = NamePatterns(consent.principals)
     found = {}
     for acl in acls:
@@ -54,7 +54,7 @@ def _reasons(acl: Acl, known: set[str], consent: RestoredAcls, wanted: NamePatte
 
 
 def told_held_back(held: Mapping[Acl, str], where: str = "", *, would: bool = False) -> Iterator[str]:
-    """The warning about ACLs that were held back; or that `would` be, in a dry run."""
+    """Yield the warning about ACLs that were held back; or that `would` be, in a dry run."""
     if not held:
         return
     listed = "; ".join(f"{acl} ({reason})" for acl, reason in list(held.items())[:_SHOWN])

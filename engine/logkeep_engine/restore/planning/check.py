@@ -130,7 +130,7 @@ class ArchiveCheck:
     def _outcomes(
         self, state: ArchiveState, topic: TopicEntry, partition: int, transactions: Mapping[_Key, SegmentTransactions]
     ) -> TransactionOutcomes:
-        """The outcomes of transactions that the transaction indexes of a partition do not show."""
+        """Return the outcomes of transactions that the transaction indexes of a partition do not show."""
         entries = state.segments.get((topic.topic_id, partition), ())
         if not any(entry.transactional for entry in entries):
             return TransactionOutcomes()
@@ -164,7 +164,8 @@ class ArchiveCheck:
         return loss
 
     def _missing_or_short(self, used: Used) -> list[Damage]:
-        """The objects that are missing or have another size, found by one listing of each topic. Raises ObjectCold."""
+        """Return the objects that are missing or have another size, found by one listing of each topic. Raises
+        ObjectCold."""
         sizes: dict[str, int] = {}
         classed: list[ObjectInfo] = []
         for info in listed_in(self._storage, used):
@@ -197,7 +198,7 @@ class ArchiveCheck:
         faults: Sequence[Damage],
         outcomes: Mapping[Partition, TransactionOutcomes],
     ) -> tuple[PartitionSurvey, ...]:
-        """The surveys of the partitions that their indexes do not describe as they are."""
+        """Return the surveys of the partitions that their indexes do not describe as they are."""
         faulty: dict[tuple[str, int], list[Damage]] = {}
         for fault in faults:
             path = fault.object.removeprefix(f"{self._storage.uri}/")
@@ -268,7 +269,7 @@ class ArchiveCheck:
 
 
 def used_of(state: ArchiveState, choices: Sequence[Choice]) -> Used:
-    """The segments of the topics, each with the name of its topic."""
+    """Return the segments of the topics, each with the name of its topic."""
     return [
         (choice.source.name, entry)
         for choice in choices
@@ -311,7 +312,7 @@ def _archive_warnings(state: ArchiveState, choices: Sequence[Choice], faults: Se
 
 
 def _transaction_warnings(state: ArchiveState, outcomes: Mapping[Partition, TransactionOutcomes]) -> list[str]:
-    """The warnings for transaction indexes that markers contradict."""
+    """Return the warnings for transaction indexes that markers contradict."""
     warnings = []
     for (topic_id, partition), found in outcomes.items():
         if found.disagreements:

@@ -53,12 +53,12 @@ T = TypeVar("T")
 
 
 def folders(used: Used) -> list[str]:
-    """The folders in which the objects of segments lie."""
+    """Return the folders in which the objects of segments lie."""
     return sorted({entry.topic_folder(topic) for topic, entry in used})
 
 
 def cold_of(storage: Storage, used: Used, listed: Iterable[ObjectInfo]) -> tuple[ColdObject, ...]:
-    """The objects of segments that cannot be read now. `listed` is what lies in their folders."""
+    """Return the objects of segments that cannot be read now. `listed` is what lies in their folders."""
     classed = [info for info in listed if info.storage_class]
     if not classed:
         return ()
@@ -67,13 +67,13 @@ def cold_of(storage: Storage, used: Used, listed: Iterable[ObjectInfo]) -> tuple
 
 
 def listed_in(storage: Storage, used: Used) -> Iterator[ObjectInfo]:
-    """All that lies in the folders of segments."""
+    """Yield all that lies in the folders of segments."""
     for folder in folders(used):
         yield from storage.list(folder)
 
 
 def told_cold(cold: Sequence[ColdObject]) -> str:
-    """The number of cold objects, with their bytes, classes and the first names."""
+    """Return the number of cold objects, with their bytes, classes and the first names."""
     classes = ", ".join(sorted({item.info.storage_class for item in cold}))
     size = human_bytes(sum(item.info.size for item in cold))
     names = ", ".join(item.info.path for item in cold[:_SHOWN])
@@ -111,9 +111,9 @@ class ObjectRetrieval:
         self._used = used
 
     def seen(self) -> view.ArchiveView:
-        """The state of the archive that is restored. After a wait it is that of before: retention may have removed
-        meanwhile what was waited for, and the lease keeps its objects. If some were deleted all the same, it is the
-        state of now, with a warning. Raises what `point.choose` does."""
+        """Return the state of the archive that is restored. After a wait it is that of before: retention may have
+        removed meanwhile what was waited for, and the lease keeps its objects. If some were deleted all the same, it is
+        the state of now, with a warning. Raises what `point.choose` does."""
         archive, wanted = self._context.archive, self._context.spec.point
         if self._seen is None or (wanted is not None and wanted.run is not None):  # that of a run stays as it is
             self._seen = point.choose(archive, wanted)
@@ -151,14 +151,15 @@ class ObjectRetrieval:
         )
 
     def _named(self, archived: ArchiveState) -> Iterator[TopicEntry]:
-        """All incarnations of the topics whose names the spec chooses."""
+        """Return all incarnations of the topics whose names the spec chooses."""
         topics = self._context.spec.topics
         patterns = NamePatterns(topics.include, topics.exclude)
         return (topic for topic in archived.topics.values() if patterns.chooses(topic.name))
 
     def awake(self, action: Callable[[], T]) -> T:
-        """The result of an action that reads objects. If they are cold and the spec says so, they are retrieved and it
-        is done again. Raises StorageUnavailable if that takes too long, and ObjectCold for what cannot be helped so."""
+        """Return the result of an action that reads objects. If they are cold and the spec says so, they are retrieved
+        and it is done again. Raises StorageUnavailable if that takes too long, and ObjectCold for what cannot be helped
+        so."""
         while True:
             try:
                 return action()
@@ -221,8 +222,8 @@ class ObjectRetrieval:
 
 
 def _before(segments: Sequence[SegmentEntry], point: PointSpec | None) -> Iterator[SegmentEntry]:
-    """The segments that may have something to do with a point: with a time, those that begin before it, and the first
-    that reaches it."""
+    """Yield the segments that may have something to do with a point: with a time, those that begin before it, and the
+    first that reaches it."""
     moment = None if point is None else point.time
     reached = False
     for entry in segments:

@@ -41,9 +41,9 @@ from logkeep_engine.storage import Storage
 
 
 def derived(context: RestoreContext, known: RestorePlan, name: str, *, done: bool = False) -> tuple[Planned, bool]:
-    """The stored plan with the archive for which it was made, and whether an erasure has taken records of what it
-    restores out of the archive since: then only the topics themselves are compared. `name` is the object of the plan.
-    `done`: all is restored, so its point is not compared if the objects that show it are cold again.
+    """Return the stored plan with the archive for which it was made, and whether an erasure has taken records of what
+    it restores out of the archive since: then only the topics themselves are compared. `name` is the object of the
+    plan. `done`: all is restored, so its point is not compared if the objects that show it are cold again.
 
     Raises StateAltered for a plan that does not follow from the spec and the archive, SegmentsRemoved if that cannot be
     known any more, and ArchiveMismatch if an erasure has left nothing of an incarnation that the plan has.
@@ -81,18 +81,18 @@ def derived(context: RestoreContext, known: RestorePlan, name: str, *, done: boo
 
 
 def _has_others(known: RestorePlan, wanted: Mapping[str, TopicPlan]) -> bool:
-    """Whether other segments are found of a topic than when the plan was made."""
+    """Return whether other segments are found of a topic than when the plan was made."""
     return any(topic.target in wanted and topic.segments != wanted[topic.target].segments for topic in known.topics)
 
 
 def _erased_since(archive: Archive, known: RestorePlan, newest: ArchiveState) -> bool:
-    """Whether an erasure has replaced segments of the topics since the plan was made."""
+    """Return whether an erasure has replaced segments of the topics since the plan was made."""
     topic_ids = [topic.topic_id for topic in known.topics]
     return archive.load_at(known.known_commit).replaced_in(topic_ids) != newest.replaced_in(topic_ids)
 
 
 def _other_incarnations(known: RestorePlan, wanted: Mapping[str, TopicPlan]) -> set[str]:
-    """The topics of which another incarnation is found than the plan has."""
+    """Return the topics of which another incarnation is found than the plan has."""
     return {
         topic.source
         for topic in known.topics
@@ -116,7 +116,7 @@ def _refuse_unknowable(
 
 
 def _deleted_since(archived: ArchiveState, topics: Sequence[TopicEntry], newest: ArchiveState) -> bool:
-    """Whether retention, or a new generation, has taken objects of these topics out of the archive."""
+    """Return whether retention, or a new generation, has taken objects of these topics out of the archive."""
     keys = ((topic.topic_id, number) for topic in topics for number in range(topic.partitions))
     return any(deleted(newest, key, archived.segments.get(key, ())) for key in keys)
 
@@ -124,7 +124,7 @@ def _deleted_since(archived: ArchiveState, topics: Sequence[TopicEntry], newest:
 def _bounds(
     storage: Storage, archived: ArchiveState, topics: Sequence[TopicEntry], point: PointSpec | None, known: RestorePlan
 ) -> PointPlan | None:
-    """The point of the spec in these topics, None if it has none."""
+    """Return the point of the spec in these topics, None if it has none."""
     if point is None:
         return None
     if point.run is not None and known.point is not None:  # when the plan was made, only the plan knows
@@ -141,8 +141,8 @@ def derive_topics(
     replicas: int | None,
     extents: Mapping[str, Mapping[int, Extent]],
 ) -> dict[str, TopicPlan]:
-    """The topics as a new plan would have them, by target, with what only the stored one knows. `archived` and `whole`
-    are those of `point.at_point`. Pure."""
+    """Return the topics as a new plan would have them, by target, with what only the stored one knows. `archived` and
+    `whole` are those of `point.at_point`. Pure."""
     known = {topic.target: topic for topic in plan.topics}
     made = (_derived(choice, known.get(choice.target), archived, replicas, extents) for choice in choices)
     return {topic.target: topic for topic in with_contents(made, whole, plan.point)}

@@ -21,7 +21,7 @@ from logkeep_engine.restore.topics.held_topics import held_now, told_held
 
 
 def borne_out(context: RestoreContext, claimed: RunResult) -> RunResult:
-    """The result of a run that says it has done this restore, if spec, archive and brokers bear it out, with the
+    """Return the result of a run that says it has done this restore, if spec, archive and brokers bear it out, with the
     topics that it holds now.
 
     Raises StateAltered and TargetChanged if they do not. ACLs of a restore of everything may have taken this right
@@ -44,15 +44,15 @@ def borne_out(context: RestoreContext, claimed: RunResult) -> RunResult:
 
 
 def of_earlier(context: RestoreContext, earlier: RunResult) -> tuple[RestoreContext, Planned]:
-    """The context and the plan of the run that has done this restore."""
+    """Return the context and the plan of the run that has done this restore."""
     run_id = earlier.earlier_run or earlier.run_id
     context = replace(context, run_id=run_id, state=context.state.of_run(run_id))
     return context, RestorePlanner(context).load_finished(found=earlier.earlier_run is not None)
 
 
 def of_now(found: RunResult, run_id: str, start_time: float, spec: KafkaRestoreSpec, told: str) -> RunResult:
-    """The result of a start of `run_id` that restores nothing, since `found` is the result of the same restore. Its
-    message is `told`, and which topics are held now."""
+    """Return the result of a start of `run_id` that restores nothing, since `found` is the result of the same restore.
+    Its message is `told`, and which topics are held now."""
     return replace(
         found,
         run_id=run_id,

@@ -92,7 +92,7 @@ class RestorePlanner:
         self._retrieval = ObjectRetrieval(context)
 
     def load_or_make(self) -> Planned:
-        """The plan of an earlier start of this run, or a new one, when all that it reads can be read.
+        """Return the plan of an earlier start of this run, or a new one, when all that it reads can be read.
 
         Raises SpecError if the run was started with another spec, archive or cluster, RestoreBusy if another run has
         taken it over, and ObjectCold for what cannot be read and is not to be retrieved.
@@ -118,12 +118,13 @@ class RestorePlanner:
         return planned
 
     def load(self) -> Planned | None:
-        """The plan of an earlier start of this run, None if there is none. Raises as `load_or_make` does."""
+        """Return the plan of an earlier start of this run, None if there is none. Raises as `load_or_make` does."""
         return None if (known := stored_plan(self._context.state)) is None else self._loaded(known)
 
     def load_claimed(self, *, found: bool) -> Planned:
-        """The plan of this run, which says that it has succeeded, held to the spec. Topics that are gone, and erasures
-        since then, are not a reason to refuse. `found` is as in `load_finished`. Raises SpecError, and StateAltered.
+        """Return the plan of this run, which says that it has succeeded, held to the spec. Topics that are gone, and
+        erasures since then, are not a reason to refuse. `found` is as in `load_finished`. Raises SpecError, and
+        StateAltered.
         """
         known = self._known()
         known = replace(known, spec_digest=self._digest) if found else known
@@ -131,8 +132,8 @@ class RestorePlanner:
         return derived(self._context, known, self._context.state.name(PLAN), done=True)[0]
 
     def load_finished(self, *, found: bool) -> Planned:
-        """The plan of this run, which has succeeded. If it was `found` by what is asked for, its spec may have had
-        another `ifTopicExists`. Raises SpecError if the plan is gone, and as `load_or_make` does.
+        """Return the plan of this run, which has succeeded. If it was `found` by what is asked for, its spec may have
+        had another `ifTopicExists`. Raises SpecError if the plan is gone, and as `load_or_make` does.
         """
         known = self._known()
         return self._loaded(replace(known, spec_digest=self._digest) if found else known)
@@ -147,8 +148,8 @@ class RestorePlanner:
         return known
 
     def sketch(self) -> Planned:
-        """A plan that says where records would go. Nothing is stored or refused, no object is checked, and partitions
-        have no producer ids.
+        """Return a plan that says where records would go. Nothing is stored or refused, no object is checked, and
+        partitions have no producer ids.
         """
         context, spec = self._context, self._spec
         point.refuse_future(spec.point)
@@ -198,8 +199,8 @@ class RestorePlanner:
     # ---- a new plan
 
     def _make(self) -> Planned:
-        """The plan for the newest state of the archive. Nothing is written to the cluster. In a dry run, checks that
-        fail are noted, and partitions get no producer ids."""
+        """Return the plan for the newest state of the archive. Nothing is written to the cluster. In a dry run, checks
+        that fail are noted, and partitions get no producer ids."""
         context, spec, refusals = self._context, self._spec, self._context.refusals
         batching = None
         with refusals:
@@ -338,7 +339,7 @@ class RestorePlanner:
         return warnings
 
     def _has_no_groups(self) -> bool:
-        """Whether the cluster has never had a position. A broker that is asked for one creates its own topic for
+        """Return whether the cluster has never had a position. A broker that is asked for one creates its own topic for
         them."""
         topics = {topic.name for topic in self._control.topics()}
         return CONSUMER_OFFSETS not in topics and not self._control.undescribable([CONSUMER_OFFSETS])
@@ -346,8 +347,8 @@ class RestorePlanner:
     def _check_archive(
         self, archived: ArchiveState, choices: Sequence[Choice], planned: PointPlan | None, whole: ArchiveState
     ) -> Findings:
-        """The findings of the check of everything that is restored. Raises the error of an archive that has nothing to
-        restore, or that is damaged.
+        """Return the findings of the check of everything that is restored. Raises the error of an archive that has
+        nothing to restore, or that is damaged.
         """
         self._context.reporter.phase("Checking")
         refusals, findings = self._context.refusals, Findings()
@@ -364,7 +365,7 @@ class RestorePlanner:
         return replace(findings, loss=tuple(point.within(planned, choices, findings.loss)))
 
     def _findings(self, archived: ArchiveState, choices: Sequence[Choice]) -> Findings:
-        """The findings of the check; in a dry run, which waits for nothing, what a restore would wait for."""
+        """Return the findings of the check; in a dry run, which waits for nothing, what a restore would wait for."""
         try:
             return ArchiveCheck(self._context).check(archived, choices)
         except ObjectCold as error:
@@ -379,7 +380,8 @@ class RestorePlanner:
     def _replaced(
         self, choices: Sequence[Choice], existing: Mapping[str, ExistingTopic]
     ) -> Mapping[str, ExistingTopic]:
-        """The topics that are deleted first. Raises the error of one that may not be, before anything is written."""
+        """Return the topics that are deleted first. Raises the error of one that may not be, before anything is
+        written."""
         if self._spec.if_topic_exists is not IfTopicExists.REPLACE:
             return {}
         with self._context.refusals:
@@ -418,7 +420,7 @@ class RestorePlanner:
             check_created(self._control, made)
 
     def _existing(self, choices: Sequence[Choice]) -> dict[str, ExistingTopic]:
-        """The target topics that the cluster has already."""
+        """Return the target topics that the cluster has already."""
         wanted = {choice.target for choice in choices}
         found = [topic for topic in self._control.topics() if topic.name in wanted]
         configs: dict[str, dict[str, str]] = {}

@@ -12,7 +12,7 @@ _AT_ONCE = 32
 
 
 def with_producer_ids(connection: KafkaConnection, plan: RestorePlan) -> RestorePlan:
-    """The plan with a producer id of its own for each partition that has something to restore."""
+    """Return the plan with a producer id of its own for each partition that has something to restore."""
     wanted = sum(partition.producer_id == NEEDS_PRODUCER_ID for topic in plan.topics for partition in topic.partitions)
     return plan.with_producer_ids(asyncio.run(_ask(connection, wanted)) if wanted else [])
 

@@ -20,7 +20,7 @@ _RESULTS_READ = 50
 
 
 def measured_restore(state: RestoreState, cluster_id: str) -> MeasuredRun | None:
-    """The restore that says most about one into the cluster, None if there is none."""
+    """Return the restore that says most about one into the cluster, None if there is none."""
     found = [
         result
         for result in _results(state)
@@ -38,7 +38,7 @@ def measured_restore(state: RestoreState, cluster_id: str) -> MeasuredRun | None
 
 
 def _results(state: RestoreState) -> Iterator[RunResult]:
-    """The newest results of runs. What cannot be read says nothing."""
+    """Yield the newest results of runs. What cannot be read says nothing."""
     there = [info for info in state.storage.list(RUNS) if info.path.endswith(f"/{RESULT}")]
     for info in sorted(there, key=lambda info: info.modified, reverse=True)[:_RESULTS_READ]:
         try:

@@ -64,8 +64,8 @@ class RestoreKey:
 
 
 def begin(asked: RestoreKey, state: RestoreState, if_topic_exists: IfTopicExists) -> RunResult | None:
-    """The result of the run that has done this restore before. If there is none, the run of `state` is noted as the one
-    that does it.
+    """Return the result of the run that has done this restore before. If there is none, the run of `state` is noted as
+    the one that does it.
 
     Raises as `found_before`.
     """
@@ -77,7 +77,7 @@ def begin(asked: RestoreKey, state: RestoreState, if_topic_exists: IfTopicExists
 
 
 def found_before(asked: RestoreKey, state: RestoreState, if_topic_exists: IfTopicExists) -> RunResult | None:
-    """The result of the run that has done this restore before, None if there is none. Nothing is noted.
+    """Return the result of the run that has done this restore before, None if there is none. Nothing is noted.
 
     Raises RestoreUnfinished if another run has begun to append and has not succeeded: what it has written is not known
     to this run, which would write it again.
@@ -156,7 +156,7 @@ def other_topics(ids: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
 
 
 def noted_run(path: str, state: RestoreState) -> str | None:
-    """The run that an object in place of the state names, if it is there. Raises ArchiveMismatch and
+    """Return the run that an object in place of the state names, if it is there. Raises ArchiveMismatch and
     ArchiveDamaged."""
     try:
         data = state.storage.read(path, most=RUN_NOTE.most)

@@ -42,15 +42,15 @@ def begun_key(context: RestoreContext) -> RestoreKey:
 
 
 def finished_before(begun: RestoreKey, state: RestoreState) -> RunResult | None:
-    """The result of the run that would be resumed, if it has succeeded: the last one that has taken over the noted
-    one. Raises ArchiveDamaged."""
+    """Return the result of the run that would be resumed, if it has succeeded: the last one that has taken over the
+    noted one. Raises ArchiveDamaged."""
     known = noted_run(begun.path, state)
     return None if known in (None, state.run_id) else RunClaim.after(state.of_run(str(known)), state).last.success()
 
 
 def begun_run(context: RestoreContext) -> RestoreState | None:
-    """The state of another run that was begun with these settings, and whose plan would be taken over. None if none
-    was."""
+    """Return the state of another run that was begun with these settings, and whose plan would be taken over. None if
+    none was."""
     noted = _noted(context)
     return None if noted is None else RunClaim.after(noted, context.state).planned
 

@@ -25,8 +25,8 @@ class WarmArchive:
 
 
 def warm_part(storage: Storage, archived: ArchiveState, choices: Sequence[Choice]) -> WarmArchive:
-    """The part of each partition after its last cold object: a restored log has no hole where records were left out.
-    Raises ObjectCold if nothing is left of what has records."""
+    """Return the part of each partition after its last cold object: a restored log has no hole where records were left
+    out. Raises ObjectCold if nothing is left of what has records."""
     used = used_of(archived, choices)
     cold = cold_of(storage, used, listed_in(storage, used))
     if not cold:

@@ -62,12 +62,12 @@ class PositionChange:
         return key_of(self.position)
 
     def undone(self) -> PositionChange:
-        """The change that takes this one back."""
+        """Return the change that takes this one back."""
         return PositionChange(self.after, self.before)
 
 
 def key_of(position: GroupPosition) -> PositionKey:
-    """The group, topic and partition of a position."""
+    """Return the group, topic and partition of a position."""
     return position.group_id, position.topic, position.partition
 
 
@@ -99,7 +99,7 @@ class ChangeLog:
         self._cluster_id = cluster_id
 
     def name(self, number: int) -> str:
-        """The name of a change's document, for messages."""
+        """Return the name of a change's document, for messages."""
         return self._state.name(_path(number))
 
     def keep_for_restore(self, changes: Sequence[PositionChange]) -> int:
@@ -143,7 +143,8 @@ class ChangeLog:
             self._put(number, left, made=True)
 
     def newest(self) -> KeptChange | None:
-        """The newest change that was not taken back; None if there is none. Raises ArchiveMismatch, ArchiveDamaged."""
+        """Return the newest change that was not taken back; None if there is none. Raises ArchiveMismatch,
+        ArchiveDamaged."""
         folder = f"{self._state.file(FOLDER)}/"
         names = {info.path.removeprefix(folder) for info in self._state.storage.list(folder)}
         open_ = [number for number in self._numbers() if f"{number:0{_DIGITS}d}{_ROLLED_BACK}" not in names]

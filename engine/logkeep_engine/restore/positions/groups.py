@@ -32,7 +32,7 @@ MEMBERS = "the group has members"
 
 
 def moves_groups(spec: KafkaRestoreSpec) -> bool:
-    """Whether a restore sets the positions of consumer groups."""
+    """Return whether a restore sets the positions of consumer groups."""
     return spec.everything or spec.consumer_groups.restore is GroupRestore.TRANSLATE
 
 
@@ -170,7 +170,7 @@ def commit(
 
 
 def positions_of(control: ControlPlane, of: Iterable[GroupPosition]) -> dict[PositionKey, GroupPosition]:
-    """All positions that the groups of these positions have now."""
+    """Return all positions that the groups of these positions have now."""
     ids: dict[bool, set[str]] = {False: set(), True: set()}
     for item in of:
         ids[item.share].add(item.group_id)
@@ -181,7 +181,7 @@ def positions_of(control: ControlPlane, of: Iterable[GroupPosition]) -> dict[Pos
 
 
 def with_members(control: ControlPlane, group_ids: Collection[str]) -> list[str]:
-    """The groups that have members, of these; sorted."""
+    """Return the groups that have members, of these; sorted."""
     if not group_ids:
         return []
     listed = control.listed_groups()

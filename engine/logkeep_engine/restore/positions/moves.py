@@ -71,7 +71,7 @@ class Moved:
 
 
 def select(groups: Iterable[GroupEntry], wanted: ConsumerGroups) -> list[GroupEntry]:
-    """The archived positions of the chosen groups; there may be none."""
+    """Return the archived positions of the chosen groups; there may be none."""
     found = list(groups)
     patterns = NamePatterns(wanted.include, wanted.exclude)
     ids = {group_id for group_id in {entry.group_id for entry in found} if patterns.chooses(group_id)}
@@ -79,7 +79,7 @@ def select(groups: Iterable[GroupEntry], wanted: ConsumerGroups) -> list[GroupEn
 
 
 def select_and_rename(groups: Iterable[GroupEntry], wanted: RestoreGroups) -> list[GroupEntry]:
-    """The archived positions of the chosen groups, under the names that these get in the target.
+    """Return the archived positions of the chosen groups, under the names that these get in the target.
 
     Raises SpecError for a rename that makes an empty name, or that brings two groups together: one of them would lose
     its positions.
@@ -90,7 +90,7 @@ def select_and_rename(groups: Iterable[GroupEntry], wanted: RestoreGroups) -> li
 
 
 def target_names(group_ids: Iterable[str], wanted: RestoreGroups) -> dict[str, str]:
-    """The names in the target of the chosen groups among these. Raises as `select_and_rename`."""
+    """Return the names in the target of the chosen groups among these. Raises as `select_and_rename`."""
     patterns = NamePatterns(wanted.include, wanted.exclude)
     rules = [rename.rule() for rename in wanted.rename]
     names: dict[str, str] = {}
@@ -120,7 +120,7 @@ def refuse_unmatched(groups: Iterable[GroupEntry], wanted: ConsumerGroups, field
 
 
 def chosen_names(groups: Iterable[GroupEntry], wanted: RestoreGroups) -> set[str]:
-    """The names in the target of the chosen archived groups."""
+    """Return the names in the target of the chosen archived groups."""
     rules = [rename.rule() for rename in wanted.rename]
     return {_rename(group_id, rules) for group_id in {entry.group_id for entry in select(groups, wanted)}}
 
@@ -144,7 +144,7 @@ def translate(
     open_map: Callable[[str, int], OffsetFinder],
     archived_end: Callable[[str, int], int],
 ) -> list[Move]:
-    """The positions of restored topics, each with its target offset, in the order of `groups`.
+    """Return the positions of restored topics, each with its target offset, in the order of `groups`.
 
     `open_map` gives the offset map of a target topic's partition, `archived_end` the end of what is archived of a topic
     id's partition. Every map is opened once, and a few are held at a time; it is asked for offsets that rise.
@@ -191,7 +191,7 @@ def _refuse_divided(topics: Iterable[TopicPlan]) -> None:
 
 
 def _kept(entry: GroupEntry, target: str, extent: Extent) -> Move:
-    """The position of a group whose records have their source offsets: it stays what it is."""
+    """Return the position of a group whose records have their source offsets: it stays what it is."""
     offset = extent.nearest(entry.offset)
     place = OffsetPlace.RECORD if offset == entry.offset else OffsetPlace.GAP
     return Move(entry, target, offset, place, entry.offset > extent.end)

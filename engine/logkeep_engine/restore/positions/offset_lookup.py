@@ -44,8 +44,8 @@ class OffsetFinder(Protocol):
 
 
 def open_offset_map(storage: Storage, path: str) -> OffsetMap | StoredOffsetMap:
-    """The offset map at this path. Raises ObjectMissing, ArchiveMismatch (newer format), ArchiveDamaged; `find` raises
-    ArchiveDamaged too."""
+    """Return the offset map at this path. Raises ObjectMissing, ArchiveMismatch (newer format), ArchiveDamaged; `find`
+    raises ArchiveDamaged too."""
     name = f"{storage.uri}/{path}"
     head = storage.read_range(path, 0, WHOLE_BYTES + 1)
     if len(head) <= WHOLE_BYTES:
@@ -114,7 +114,7 @@ class StoredOffsetMap:
         return True
 
     def _first(self, block: int) -> int:
-        """The source offset of the first row that begins in a block."""
+        """Return the source offset of the first row that begins in a block."""
         if block not in self._firsts:
             rows = self._parsed(block, _ROW_BYTES).rows
             if not rows:
@@ -134,7 +134,7 @@ class StoredOffsetMap:
         return found
 
     def _parsed(self, block: int, length: int) -> _Rows:
-        """The rows that begin in the first `length` bytes of a block. Raises ArchiveDamaged."""
+        """Return the rows that begin in the first `length` bytes of a block. Raises ArchiveDamaged."""
         begin = self._start + block * _BLOCK
         stop = min(begin + length, self._end)
         data = self._read(begin - 1, min(stop + _ROW_BYTES, self._end))  # with the byte before: is it a newline?

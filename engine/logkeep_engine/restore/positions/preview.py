@@ -52,7 +52,7 @@ class PreviewedPosition:
     outcome: PositionOutcome
 
     def to_json(self) -> dict[str, Any]:
-        """The row of a document. Of a key that is not UTF-8 the other bytes are escaped."""
+        """Return the row of a document. Of a key that is not UTF-8 the other bytes are escaped."""
         record = self.record
         return {
             "group": self.move.group.group_id,
@@ -70,7 +70,7 @@ class PreviewedPosition:
 
 
 def shown_key(record: PreviewedRecord) -> str | None:
-    """The key of a record as text."""
+    """Return the key of a record as text."""
     return None if record.key is None else record.key.decode(errors="backslashreplace")
 
 
@@ -83,7 +83,7 @@ def preview_groups(
     records: bool = True,
     target: bool = True,
 ) -> list[PreviewedPosition]:
-    """The positions of the groups that are `wanted`, and what a restore would make of them. Nothing is changed.
+    """Return the positions of the groups that are `wanted`, and what a restore would make of them. Nothing is changed.
 
     Without `records`, the records before which they stand are not read. Without `target`, the cluster is not asked
     where the groups stand now, nor whether they have members: a cluster that never had a group makes a topic for that
@@ -124,7 +124,7 @@ def _tasks(context: RestoreContext, planned: Planned) -> Tasks:
 
 
 def predicted_maps(context: RestoreContext, planned: Planned) -> Maps:
-    """The offsets that a restore by this plan would give, for `preview_groups`."""
+    """Return the offsets that a restore by this plan would give, for `preview_groups`."""
     tasks = _tasks(context, planned)
 
     def predicted(topic: str, partition: int) -> PredictedOffsets:
@@ -167,7 +167,8 @@ class PredictedOffsets:
 
 
 def _rows(task: RestoreTask) -> Iterator[tuple[int, int, int]]:
-    """The rows of the map. Where source offsets do not rise, the first record counts, as in `OffsetMapBuilder`."""
+    """Yield the rows of the map. Where source offsets do not rise, the first record counts, as in
+    `OffsetMapBuilder`."""
     target, known_end = task.part.start, 0
     for item in stream_of(task, _NOTHING_SENT):
         for source, count in item.source:
@@ -197,7 +198,7 @@ class _RecordReader:
 
 
 def _record(task: RestoreTask, offset: int, *, exact: bool) -> PreviewedRecord | None:
-    """The first committed record from `offset` on; it lies at the offset if that is `exact`."""
+    """Return the first committed record from `offset` on; it lies at the offset if that is `exact`."""
     archived = task.archived
     aborted: Sequence[Any] = () if exact else archived.aborted()
     for part in open_damaged(archived.storage, archived.topic, archived.segments, aborted=aborted).records(offset):

@@ -23,7 +23,7 @@ _RESET = "`logkeep groups reset` sets them"
 
 
 def report(moved: Sequence[Moved]) -> Iterator[bytes]:
-    """The document `consumer-groups.json`, row by row: one for every position."""
+    """Yield the document `consumer-groups.json`, row by row: one for every position."""
     columns = ["group", "topic", "partition", "sourceOffset", "targetOffset", "at", "outcome", "reason"]
     yield (json.dumps({"format": FORMAT, "columns": columns}, separators=(",", ":"))[:-1] + ',"rows":[').encode()
     for number, item in enumerate(moved):
@@ -43,7 +43,7 @@ def report(moved: Sequence[Moved]) -> Iterator[bytes]:
 
 
 def warnings(moved: Sequence[Moved], document: str) -> list[str]:
-    """The warnings for the user; `document` is the object with all positions."""
+    """Return the warnings for the user; `document` is the object with all positions."""
     found = _by_group(
         (item for item in moved if item.members),
         f"the group has members, and only they may commit for it; when its consumers are stopped, {_RESET}",
@@ -85,7 +85,8 @@ def warnings(moved: Sequence[Moved], document: str) -> list[str]:
 def nothing_to_move(
     archived: Iterable[GroupEntry], wanted: ConsumerGroups, *, at_point: bool = False, would: bool = False
 ) -> str:
-    """The warning of a restore that was to move groups and has found no position to move; `would`: of a dry run."""
+    """Return the warning of a restore that was to move groups and has found no position to move; `would`: of a dry
+    run."""
     entries = list(archived)
     names = sorted({entry.group_id for entry in entries})
     if not names:

@@ -45,13 +45,13 @@ class BroughtConfigs:
 
 
 def configs_of_groups(state: ClusterState | None, names: Mapping[str, str]) -> list[ResourceConfig]:
-    """The archived configurations of these groups, under the names that they get in the target. Pure."""
+    """Return the archived configurations of these groups, under the names that they get in the target. Pure."""
     rows = [ResourceConfig(*row) for row in (state.configs if state is not None else None) or ()]
     return [row._replace(name=names[row.name]) for row in rows if row.resource == GROUP and row.name in names]
 
 
 def configs_of_metrics(state: ClusterState) -> list[ResourceConfig]:
-    """The archived subscriptions of client metrics."""
+    """Return the archived subscriptions of client metrics."""
     return [row for row in (ResourceConfig(*row) for row in state.configs or ()) if row.resource == CLIENT_METRICS]
 
 
@@ -80,7 +80,7 @@ def _all_refused(wanted: Sequence[ResourceConfig], why: str) -> BroughtConfigs:
 
 
 def told_configs(brought: BroughtConfigs, *, would: bool = False) -> Iterator[str]:
-    """The warnings about configurations that do not come back; or that `would` not, in a dry run."""
+    """Yield the warnings about configurations that do not come back; or that `would` not, in a dry run."""
     yield from told_refused("configuration", brought.refused, would=would)
     if brought.kept:
         listed = first_of([str(item) for item in brought.kept])
@@ -124,7 +124,7 @@ def bring_group_configs(context: RestoreContext, archived: ArchiveState, topic_i
 
 
 def _source(context: RestoreContext, archived: ArchiveState) -> tuple[ClusterState | None, list[str]]:
-    """The state of the source; and a warning if it cannot be read."""
+    """Return the state of the source; and a warning if it cannot be read."""
     try:
         return source_state(context.archive, archived, context.spec.point), []
     except ArchiveDamaged as error:
@@ -134,8 +134,8 @@ def _source(context: RestoreContext, archived: ArchiveState) -> tuple[ClusterSta
 def _names(
     context: RestoreContext, archived: ArchiveState, state: ClusterState, topic_ids: Collection[str]
 ) -> dict[str, str]:
-    """The names in the target of the groups that have a position in one of these topics, or of all in a restore of
-    everything."""
+    """Return the names in the target of the groups that have a position in one of these topics, or of all in a restore
+    of everything."""
     names = target_names(
         {entry.group_id for entry in archived.groups} | {row[1] for row in state.configs or () if row[0] == GROUP},
         context.spec.consumer_groups,

@@ -111,7 +111,7 @@ class DrillRun(RestoreRun):
             self._done = replace(done, warnings=told_warnings([*told, *done.warnings]))
 
     def result(self) -> RunResult:
-        """The result of the run that has succeeded; else that of a failed run, with what was found."""
+        """Return the result of the run that has succeeded; else that of a failed run, with what was found."""
         found = super().result()
         return found if found.drill is not None else replace(found, drill=self._measured)
 
@@ -224,7 +224,7 @@ class DrillRun(RestoreRun):
         return state.name(create_report(state.storage, self._run_id, REPORT, content))
 
     def _cycle(self, archive: Archive, state: RestoreState) -> DrillCycle | None:
-        """The cycle of sampled drills, None for one that restores everything."""
+        """Return the cycle of sampled drills, None for one that restores everything."""
         if self._drill.part is None:
             return None
         return DrillCycle(self._name, archive.info.archive_id, self._drill.part).load(state.storage)
@@ -253,7 +253,7 @@ class DrillRun(RestoreRun):
 
 
 def _told_left(run_id: str, left: list[str]) -> list[str]:
-    """The warning about topics that were not deleted, since nothing shows that a drill has created them."""
+    """Return the warning about topics that were not deleted, since nothing shows that a drill has created them."""
     if not left:
         return []
     names = ", ".join(left[:MAX_LIST])
@@ -263,7 +263,7 @@ def _told_left(run_id: str, left: list[str]) -> list[str]:
 
 
 def _of_cycle(scope: DrillScope) -> dict[str, int]:
-    """The facts about the cycle, as it is when this drill is good."""
+    """Return the facts about the cycle, as it is when this drill is good."""
     cycle, sample = scope.cycle, scope.sample
     if cycle is None or sample is None:
         return {}

@@ -81,7 +81,7 @@ class OpenDrill:
 
     @classmethod
     def from_json(cls, data: bytes, name: str) -> OpenDrill:
-        """The attempt in the object `name`. Raises ArchiveMismatch and ArchiveDamaged."""
+        """Return the attempt in the object `name`. Raises ArchiveMismatch and ArchiveDamaged."""
         hint = "The object was altered. Look for topics that a drill has left, and delete the object."
         with reading(_OPEN, data, name, hint=hint) as body:
             scope = DrillScope(body["prefix"], body["token"])
@@ -137,7 +137,8 @@ class DrillTopics:
         return left
 
     def _found(self, control: ControlPlane) -> dict[str, str]:
-        """The topic ids of all topics that the attempt has created, as far as they are there, after they were noted."""
+        """Return the topic ids of all topics that the attempt has created, as far as they are there, after they were
+        noted."""
         unknown = [name for name, topic_id in self.drill.topics.items() if topic_id == NOT_KNOWN]
         found = _marked(control, unknown, self.drill.scope.mark) if unknown else {}
         if found:
@@ -147,7 +148,7 @@ class DrillTopics:
 
 
 def _marked(control: ControlPlane, names: list[str], mark: Mapping[str, str]) -> dict[str, str]:
-    """The topic ids of the topics with these names that have the mark in their configuration."""
+    """Return the topic ids of the topics with these names that have the mark in their configuration."""
     before = control.topic_ids(names)
     if NO_TOPIC_ID in before.values():
         raise TargetUnsuitable(
@@ -164,6 +165,6 @@ def _marked(control: ControlPlane, names: list[str], mark: Mapping[str, str]) ->
 
 
 def open_drills(storage: Storage) -> Iterator[OpenDrill]:
-    """The attempts that may have topics, of all resources that keep their state here."""
+    """Yield the attempts that may have topics, of all resources that keep their state here."""
     for info in storage.list(f"{RUNS}{_FOLDER}/"):
         yield OpenDrill.from_json(storage.read(info.path), f"{storage.uri}/{info.path}")

@@ -71,7 +71,7 @@ class DryRunFindings:
 
 
 def find_out(context: RestoreContext) -> DryRunFindings:
-    """The findings about the restore. Refusals are noted in `context.refusals`.
+    """Return the findings about the restore. Refusals are noted in `context.refusals`.
 
     Raises the refusal that leaves nothing to look at, and what keeps a dry run from finding out: brokers or a storage
     that do not answer.
@@ -117,7 +117,7 @@ def find_out(context: RestoreContext) -> DryRunFindings:
 
 
 def with_refusals(report: DryRunReport, found: Sequence[LogkeepError]) -> DryRunReport:
-    """The report with all refusals that were found."""
+    """Return the report with all refusals that were found."""
     refusals = tuple(PlannedRefusal(code=error.code, message=str(error)) for error in found)
     return report.model_copy(update={"refused": len(refusals), "refusals": refusals})
 
@@ -237,7 +237,7 @@ def _amounts(
 
 
 def _aborted(context: RestoreContext, planned: Planned) -> AbortedPreview:
-    """The records of aborted transactions in all that is still to be restored."""
+    """Return the records of aborted transactions in all that is still to be restored."""
     done = _done_already(context, planned)
     left = [(topic, part) for topic, part in with_task(planned) if (topic.topic_id, part.partition) not in done]
     try:
@@ -248,7 +248,7 @@ def _aborted(context: RestoreContext, planned: Planned) -> AbortedPreview:
 
 
 def _without_aborted(part: PreviewedPartition, aborted: AbortedPreview, *, whole: bool) -> PreviewedPartition:
-    """The partition without its aborted records, as far as these were counted. If it has none, and all of it is
+    """Return the partition without its aborted records, as far as these were counted. If it has none, and all of it is
     restored, the numbers are exact."""
     if aborted.counts is None:
         return part
@@ -257,7 +257,7 @@ def _without_aborted(part: PreviewedPartition, aborted: AbortedPreview, *, whole
 
 
 def _done_already(context: RestoreContext, planned: Planned) -> set[Partition]:
-    """The archived partitions that the run which would be resumed has finished. Of others it may have written a
+    """Return the archived partitions that the run which would be resumed has finished. Of others it may have written a
     part."""
     begun = None if planned.fresh else begun_run(context)
     if begun is None:
@@ -304,8 +304,8 @@ def _storage_requests(planned: Planned) -> int:
 
 
 def _chosen_groups(context: RestoreContext, planned: Planned) -> tuple[list[GroupEntry], list[str]]:
-    """The archived positions that would be set, under the names that their groups would get; and a warning if there is
-    none."""
+    """Return the archived positions that would be set, under the names that their groups would get; and a warning if
+    there is none."""
     if not groups.moves_groups(context.spec):
         return [], []
     restored = {topic.topic_id: topic.partition_count for topic in planned.plan.topics}
@@ -319,7 +319,7 @@ def _chosen_groups(context: RestoreContext, planned: Planned) -> tuple[list[Grou
 
 
 def _counted(chosen: Iterable[GroupEntry]) -> list[PlannedGroup]:
-    """The groups, with the number of their positions."""
+    """Return the groups, with the number of their positions."""
     counts = Counter(entry.group_id for entry in chosen)
     return [PlannedGroup(group=group, positions=count) for group, count in sorted(counts.items())]
 
@@ -347,7 +347,7 @@ def _positions(
 
 
 def _bytes_below(planned: Planned, chosen: Sequence[GroupEntry]) -> int:
-    """The bytes of the segments that hold what lies below the positions, and the records at them."""
+    """Return the bytes of the segments that hold what lies below the positions, and the records at them."""
     furthest: dict[tuple[str, int], int] = {}
     for entry in chosen:
         key = (entry.topic_id, entry.partition)

@@ -51,7 +51,7 @@ class ChangedPosition:
     reason: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The row of a document."""
+        """Return the row of a document."""
         group, topic, partition = self.change.key
         return {
             "group": group,
@@ -95,13 +95,13 @@ class Changed:
 
 
 def at_point(spec: KafkaRestoreSpec) -> str:
-    """The end of a sentence about archived groups: a point has other positions than `logkeep inspect` lists."""
+    """Return the end of a sentence about archived groups: a point has other positions than `logkeep inspect` lists."""
     return "" if spec.point is None else " at spec.point"
 
 
 @contextmanager
 def open_groups(spec: KafkaRestoreSpec, run_id: str | None, environ: Mapping[str, str]) -> Iterator[RestoredGroups]:
-    """The groups of a run of a restore; None: of one that has not begun. Raises what storage and brokers raise."""
+    """Give the groups of a run of a restore; None: of one that has not begun. Raises what storage and brokers raise."""
     with open_run(spec, run_id or _NO_RUN, environ) as context:
         yield RestoredGroups(context, begun=run_id is not None)
 
@@ -115,8 +115,8 @@ class RestoredGroups:
         self._log = ChangeLog(context.state, context.cluster_id)
 
     def preview(self, wanted: RestoreGroups, *, records: bool = True) -> list[PreviewedPosition]:
-        """Where the groups would stand: by the offset maps of the run if it has ended, else counted from the archive.
-        Without a run, it is that of a restore which begins now. Nothing is written anywhere.
+        """Return where the groups would stand: by the offset maps of the run if it has ended, else counted from the
+        archive. Without a run, it is that of a restore which begins now. Nothing is written anywhere.
 
         Raises SpecError if there is no such run, and for a pattern that chooses no group.
         """

@@ -19,8 +19,8 @@ from logkeep_engine.restore.model.state import archive_to_restore, open_state
 def open_run(
     spec: KafkaRestoreSpec, run_id: str, environ: Mapping[str, str], anchor: str | None = None
 ) -> Iterator[RestoreContext]:
-    """The context of a run, which has no tasks. The archive must have the commit of `anchor`. Raises what storage and
-    brokers raise."""
+    """Give the context of a run, which has no tasks. The archive must have the commit of `anchor`. Raises what storage
+    and brokers raise."""
     archive, connection = archive_to_restore(spec, environ, anchor), connection_from(spec.cluster, environ)
     state = open_state(run_id, spec, archive, environ)
     with ControlPlane(connection) as control:

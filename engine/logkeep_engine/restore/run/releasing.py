@@ -79,7 +79,7 @@ class ReleasedTopic:
     goes: RetentionLoss | None
 
     def to_json(self) -> dict[str, Any]:
-        """The row of a document."""
+        """Return the row of a document."""
         goes = self.goes
         return {
             "topic": self.topic,
@@ -105,7 +105,7 @@ def run_release(
 
 
 def released(found: Sequence[ReleasedTopic]) -> HeldTopics:
-    """The topics that a run has held, after their release."""
+    """Return the topics that a run has held, after their release."""
     left = [f"{item.topic}: {item.outcome.value}" for item in found if item.outcome not in _HAVE_IT]
     names = sorted(item.topic for item in found)
     return HeldTopics(
@@ -174,7 +174,7 @@ def release(context: RestoreContext, *, dry_run: bool = False, in_time: bool = F
 
 
 def _planned(context: RestoreContext, *, in_time: bool) -> tuple[RestoreContext, Planned]:
-    """The context and the plan of the run that has written the topics."""
+    """Return the context and the plan of the run that has written the topics."""
     state = context.state
     try:
         state.file(RESULT)
@@ -220,8 +220,8 @@ def _refuse_early(spec: KafkaRestoreSpec, done: RunResult) -> None:
 def _retentions(
     context: RestoreContext, planned: Planned, target: Mapping[str, str], own: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Retention]:
-    """The retention that each topic gets. `own` are the configurations that were set on the topics themselves. Raises
-    SpecError if it cannot be known."""
+    """Return the retention that each topic gets. `own` are the configurations that were set on the topics themselves.
+    Raises SpecError if it cannot be known."""
     topics, wanted = planned.plan.topics, context.spec.topics.configs
     before = noted(context.state, [topic for topic in topics if not topic.created])
     source, unknown = source_defaults(context.archive, planned.archived, context.spec.point)
@@ -247,8 +247,8 @@ def _outcomes(
     own: Mapping[str, Mapping[str, str]],
     wanted: Mapping[str, Retention],
 ) -> dict[str, ReleaseOutcome]:
-    """The outcome of each topic. `own` are the configurations that were set on the topics themselves, `wanted` what the
-    release gives them."""
+    """Return the outcome of each topic. `own` are the configurations that were set on the topics themselves, `wanted`
+    what the release gives them."""
     topics = planned.plan.topics
     ids = counted_ids(context.state) | {topic.target: topic.target_id for topic in topics if topic.target_id}
     there = context.control.topic_ids(topic.target for topic in topics)

@@ -210,7 +210,7 @@ class RestoreRun(DriverRun):
         )
 
     def _find_out(self) -> RunResult:
-        """The result of a dry run. What would refuse the restore is in it, and nothing is raised for that."""
+        """Return the result of a dry run. What would refuse the restore is in it, and nothing is raised for that."""
         if self._only_verify:
             raise SpecError(
                 "spec.dryRun: a dry run has restored nothing that could be verified", hint="Leave the field out."
@@ -242,7 +242,7 @@ class RestoreRun(DriverRun):
         return replace(begun, dry_run=report, message=report.told("restore"), end_time=time.time())
 
     def _is_enough(self, earlier: RunResult) -> bool:
-        """Whether nothing is left to do if an earlier run has done this restore."""
+        """Return whether nothing is left to do if an earlier run has done this restore."""
         return not (self._only_verify or emits(self._spec) or self._verifies(earlier))
 
     def _verifies(self, earlier: RunResult) -> bool:
@@ -323,14 +323,15 @@ class RestoreRun(DriverRun):
         )
 
     def _with_verification(self, context: RestoreContext, planned: Planned, done: RunResult) -> RunResult:
-        """The result with the findings of the verification that was asked for. Raises RecordsDiffer."""
+        """Return the result with the findings of the verification that was asked for. Raises RecordsDiffer."""
         earlier = None if planned.fresh else earlier_facts(context)
         self._verification = found = earlier or verify_restored(context, planned)
         raise_if_different(found)
         return replace(done, verification=found, warnings=(*told_not_verified(found), *done.warnings))
 
     def result(self) -> RunResult:
-        """The result of the run that has succeeded, in this start or an earlier one; else that of a failed run."""
+        """Return the result of the run that has succeeded, in this start or an earlier one; else that of a failed
+        run."""
         return self._earlier or self._done or replace(super().result(), verification=self._verification)
 
     def give_up(self, error: BaseException, result: RunResult) -> None:
@@ -341,7 +342,7 @@ class RestoreRun(DriverRun):
             note_failure(state, failure)
 
     def _open(self) -> tuple[Archive, RestoreState]:
-        """The archive, and the place of the run's state."""
+        """Return the archive, and the place of the run's state."""
         archive_place(self._spec)
         self._reporter.phase("Planning")
         archive = archive_to_restore(self._spec, self._environ, self._anchor)
@@ -354,7 +355,7 @@ class RestoreRun(DriverRun):
             raise SpecError(str(error), hint="Give the run another id.") from error
 
     def _earlier_result(self, archive: Archive, state: RestoreState) -> RunResult | None:
-        """The result of an earlier start of this run, if that has succeeded."""
+        """Return the result of an earlier start of this run, if that has succeeded."""
         self._check_run_id(state)
         result = state.success()
         if result is None:
@@ -367,7 +368,8 @@ class RestoreRun(DriverRun):
         return result
 
     def _done_before(self, context: RestoreContext) -> RunResult | None:
-        """The result of this run if another run has done the same restore before: its facts, and which run it was.
+        """Return the result of this run if another run has done the same restore before: its facts, and which run it
+        was.
 
         Raises TargetChanged if the cluster does not have what that run has restored.
         """
@@ -384,15 +386,16 @@ class RestoreRun(DriverRun):
         return replace(found, emitted=None)  # that was to the ConfigMap of another resource
 
     def _told_again(self, found: RunResult) -> RunResult:
-        """The result of an earlier start of this run, for a user who gives the command once more. A driver whose pod
-        has died before it could report is started again on its own, and reports what was done."""
+        """Return the result of an earlier start of this run, for a user who gives the command once more. A driver whose
+        pod has died before it could report is started again on its own, and reports what was done."""
         if self._requested_by != COMMAND_LINE:
             return found
         told = f"Nothing was restored now: run {self._run_id} had already succeeded at {human_time(found.end_time)}"
         return of_now(found, self._run_id, self._start_time, self._spec, told)
 
     def _found_before(self, context: RestoreContext) -> RunResult | None:
-        """The result of the run that has done the same restore before. Raises as `_done_before`, and notes nothing."""
+        """Return the result of the run that has done the same restore before. Raises as `_done_before`, and notes
+        nothing."""
         found = None
         if self._remembered_as is not None:
             found = remembered.found_before(self._asked(context), context.state, self._spec.if_topic_exists)
@@ -403,7 +406,7 @@ class RestoreRun(DriverRun):
         return replace(found, earlier_run=found.earlier_run or found.run_id)
 
     def _resumed(self, context: RestoreContext) -> RunResult | None:
-        """The result of the run that would be resumed, if it has succeeded."""
+        """Return the result of the run that would be resumed, if it has succeeded."""
         if self._spec.if_topic_exists is not IfTopicExists.RESUME:
             return None
         return finished_before(begun_key(context), context.state)

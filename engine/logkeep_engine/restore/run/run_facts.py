@@ -22,7 +22,7 @@ from logkeep_engine.restore.sending.work import with_task
 def facts_of_run(
     begun: RunResult, context: RestoreContext, planned: Planned, summaries: Summaries, moved: Sequence[Moved] = ()
 ) -> RunResult:
-    """The result of a run that has begun, with the facts about what it has restored."""
+    """Return the result of a run that has begun, with the facts about what it has restored."""
     plan = planned.plan
     return replace(
         begun,
@@ -51,8 +51,8 @@ def note_restored(context: RestoreContext, done: RunResult) -> None:
 
 
 def restored_before(context: RestoreContext, planned: Planned, begun: RunResult) -> RunResult | None:
-    """The facts and warnings that an earlier start has noted when it had restored topics and groups; None if none has
-    come so far.
+    """Return the facts and warnings that an earlier start has noted when it had restored topics and groups; None if
+    none has come so far.
 
     Raises TargetChanged and TopicGone if the topics are not those any more, BrokerUnavailable where brokers do not
     report it though the user may ask, and ArchiveMismatch.
@@ -82,7 +82,7 @@ def restored_before(context: RestoreContext, planned: Planned, begun: RunResult)
 
 
 def told_of_records(plan: RestorePlan, summaries: Summaries) -> Iterator[str]:
-    """The warnings about records that were restored otherwise than they were, and about topics without any."""
+    """Yield the warnings about records that were restored otherwise than they were, and about topics without any."""
     yield from _told_append_times(summaries.values())
     yield from _told_filled(plan, summaries)
     yield from told_outside(plan, summaries)
@@ -98,7 +98,7 @@ def _told_append_times(summaries: Iterable[PartitionSummary]) -> Iterator[str]:
 
 
 def _told_filled(plan: RestorePlan, summaries: Summaries) -> Iterator[str]:
-    """The warning about offsets that were filled so that records keep theirs."""
+    """Yield the warning about offsets that were filled so that records keep theirs."""
     filled: dict[str, int] = {}
     for topic in plan.topics:
         for part in topic.partitions:

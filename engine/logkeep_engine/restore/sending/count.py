@@ -50,7 +50,7 @@ class WrittenEnd:
 
 
 def is_counted(state: RestoreState) -> bool:
-    """Whether an earlier start of the run has found all that it had written."""
+    """Return whether an earlier start of the run has found all that it had written."""
     return bool(state.storage.list(state.file(COUNTED)))
 
 
@@ -87,7 +87,7 @@ def check_counted(context: RestoreContext, planned: Planned, summaries: Summarie
 
 
 def _created_ids(control: ControlPlane, plan: RestorePlan) -> dict[str, str]:
-    """The ids of the topics that the run has created, as far as the brokers know ids."""
+    """Return the ids of the topics that the run has created, as far as the brokers know ids."""
     names = [topic.target for topic in plan.topics if topic.created]
     found = control.topic_ids(names) if names else {}
     return {name: topic_id for name, topic_id in found.items() if topic_id not in ("", NO_TOPIC_ID)}
@@ -123,7 +123,7 @@ def count_all(context: RestoreContext, planned: Planned, summaries: Summaries) -
 
 
 def _notes_of(missing: Iterable[TargetPartition], plan: RestorePlan, state: RestoreState) -> list[str]:
-    """The objects that say of what went to these partitions that it is done."""
+    """Return the objects that say of what went to these partitions that it is done."""
     gone = {(target.topic, target.producer_id) for target in missing}
     return sorted(
         {
@@ -136,8 +136,8 @@ def _notes_of(missing: Iterable[TargetPartition], plan: RestorePlan, state: Rest
 
 
 def told_deleted(control: ControlPlane, plan: RestorePlan, summaries: Summaries) -> Iterator[str]:
-    """The warnings about records that targets have deleted since they were restored. Only log starts show it, which
-    compaction does not move."""
+    """Yield the warnings about records that targets have deleted since they were restored. Only log starts show it,
+    which compaction does not move."""
     begins = {(topic.target, part.target): part.first for topic in plan.topics for part in topic.partitions}
     ends: dict[Where, int] = {}
     for item in written(plan, summaries):
@@ -193,7 +193,7 @@ def _target(topic: TopicPlan, partition: int, producer_id: int, start: int) -> T
 
 
 def lost(control: ControlPlane, items: Sequence[WrittenEnd], patience: float) -> list[TargetPartition]:
-    """The partitions that lack something that was written, for each producer id.
+    """Return the partitions that lack something that was written, for each producer id.
 
     Raises TargetChanged if another client has written to a created topic, TopicGone, and BrokerUnavailable without an
     answer for `patience` seconds: such records are neither there nor lost.
@@ -208,7 +208,7 @@ def lost(control: ControlPlane, items: Sequence[WrittenEnd], patience: float) ->
 
 
 def _without_mark(control: ControlPlane, items: Sequence[WrittenEnd], patience: float) -> list[WrittenEnd]:
-    """Those whose last record is not in the log of the leader."""
+    """Return those whose last record is not in the log of the leader."""
     epochs = _epochs(control, items, patience)
     return [
         item for item in items if item.mark is not None and not item.mark.is_in(epochs[item.where, item.mark.epoch])
@@ -216,7 +216,8 @@ def _without_mark(control: ControlPlane, items: Sequence[WrittenEnd], patience: 
 
 
 def _epochs(control: ControlPlane, items: Iterable[WrittenEnd], patience: float) -> dict[tuple[Where, int], Ended]:
-    """Where the epochs of all marks have ended. A partition is asked for one epoch at a time: mostly there is one."""
+    """Return where the epochs of all marks have ended. A partition is asked for one epoch at a time: mostly there is
+    one."""
     left: dict[Where, set[int]] = {}
     for item in items:
         if item.mark is not None:

@@ -44,7 +44,7 @@ def lacking(planned: Planned, control: ControlPlane) -> str:
 
 
 def _sure(planned: Planned, topic: TopicPlan) -> dict[int, int]:
-    """The records that each archived partition of a topic gives, where their number is known for sure."""
+    """Return the records that each archived partition of a topic gives, where their number is known for sure."""
     entry = planned.archived.topics[topic.topic_id]
     return {
         part.partition: part.records

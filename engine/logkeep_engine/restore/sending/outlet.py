@@ -212,7 +212,7 @@ class Outlet:
         self._told, self._bytes_told = records, self._bytes
 
     def knew(self, written: WrittenRecords) -> bool:
-        """Whether this outlet knows of all that is in the target."""
+        """Return whether this outlet knows of all that is in the target."""
         return written.end == (0 if self._log.mark is None else self._log.mark.end)
 
     def summary(self) -> OutletSummary:

@@ -55,7 +55,7 @@ _DELETE_AND_BEGIN = "Delete the topic, and start a new restore under another run
 
 
 def transactions_of(target: TargetPartition, client: RawClient) -> PaddingTransactions:
-    """The transactions of a partition's restore."""
+    """Return the transactions of a partition's restore."""
     return client.transactions(transactional_id(target.producer_id), target.topic, target.partition)
 
 
@@ -114,7 +114,7 @@ class Padding:
         self._transactions = transactions_of(target, client)
 
     def holds(self, item: Outgoing) -> bool:
-        """Whether the log has the batch already."""
+        """Return whether the log has the batch already."""
         if item.source_end > self._found:
             return False
         self._last = item
@@ -278,7 +278,7 @@ class Padding:
 
 
 def sizes_for(gap: int) -> Sequence[int]:
-    """The batches of empty records of one transaction that fills this many offsets, or the first of them."""
+    """Return the batches of empty records of one transaction that fills this many offsets, or the first of them."""
     records = gap - 1
     sizes: list[int] = []
     while records > 0 and len(sizes) < _BATCHES:

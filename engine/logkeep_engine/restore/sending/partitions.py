@@ -79,19 +79,19 @@ def _run(
 
 
 def _range_of(partition: PartitionPlan, segments: Sequence[SegmentEntry]) -> Range:
-    """The offsets on which a task works."""
+    """Return the offsets on which a task works."""
     extent = partition.extent
     return (0, extent.end) if extent is not None else (segments[0].base_offset, segments[-1].next_offset)
 
 
 def done_partitions(state: RestoreState) -> Summaries:
-    """The summaries of the partitions of a run whose offset maps are there."""
+    """Return the summaries of the partitions of a run whose offset maps are there."""
     done = state.read_all(state.maps_folder, lambda path: stored_summary(state.storage, path))
     return {(found.target_topic, found.source_partition): found for found in done}
 
 
 def explained(error: ArchiveDamaged, context: RestoreContext, planned: Planned) -> LogkeepError:
-    """The error, or another one if something of the plan was removed since, and deleted."""
+    """Return the error, or another one if something of the plan was removed since, and deleted."""
     newest, storage = context.archive.load(), context.archive.storage
     gone = [
         (topic.source, entry)

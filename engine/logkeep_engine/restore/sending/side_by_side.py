@@ -37,8 +37,8 @@ def side_by_side(
     context: TaskContext,
     restore: Callable[[RestoreTask, Shared], Coroutine[Any, Any, PartitionSummary]],
 ) -> tuple[PartitionSummary, ...]:
-    """The summaries of all partitions. `restore` brings one that no earlier attempt has finished. Raises the first
-    error of any partition, and RestoreBusy if another run has taken over this one.
+    """Return the summaries of all partitions. `restore` brings one that no earlier attempt has finished. Raises the
+    first error of any partition, and RestoreBusy if another run has taken over this one.
     """
 
     async def everything(pool: ThreadPoolExecutor) -> tuple[PartitionSummary, ...]:

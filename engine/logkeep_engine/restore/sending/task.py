@@ -210,7 +210,7 @@ class _Pass:
         return summary
 
     def knew(self, written: Written) -> bool:
-        """Whether the outlet that has failed knew of all that it had written."""
+        """Return whether the outlet that has failed knew of all that it had written."""
         return self._outlets[self._failed].knew(written[self._failed])
 
     async def stop(self) -> None:

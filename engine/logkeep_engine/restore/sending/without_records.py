@@ -47,7 +47,7 @@ def refuse_outside(context: RestoreContext, planned: Planned) -> None:
 
 
 def _holds_some(archived: ArchivedPartition) -> bool:
-    """Whether the catalog alone shows that a record lies within the point."""
+    """Return whether the catalog alone shows that a record lies within the point."""
     return any(
         segment.base_offset not in archived.damaged and _lies_within(archived.clip, segment)
         for segment in archived.segments
@@ -55,7 +55,7 @@ def _holds_some(archived: ArchivedPartition) -> bool:
 
 
 def _lies_within(clip: Clip | None, segment: SegmentEntry) -> bool:
-    """Whether the newest record of the segment lies within the clip for sure."""
+    """Return whether the newest record of the segment lies within the clip for sure."""
     if segment.transactional or not segment.records:
         return False
     if clip is None:
@@ -83,8 +83,8 @@ def refuse_without_records(context: RestoreContext, planned: Planned, summaries:
 
 
 def told_outside(plan: RestorePlan, summaries: Summaries) -> Iterator[str]:
-    """The warning about topics of which no record lay within the point, though the archive holds segments that might
-    have had some. `emptiness` describes the others."""
+    """Yield the warning about topics of which no record lay within the point, though the archive holds segments that
+    might have had some. `emptiness` describes the others."""
     if plan.point is None:
         return
     records: dict[str, int] = {}

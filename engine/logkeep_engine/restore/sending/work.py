@@ -13,8 +13,8 @@ from logkeep_engine.restore.streams.records import Batching
 
 
 def with_task(planned: Planned) -> Iterator[tuple[TopicPlan, PartitionPlan]]:
-    """The archived partitions that have something to restore, each with the plan of its topic, whose partitions are its
-    own. One that is divided comes once, with the first of its outlets."""
+    """Yield the archived partitions that have something to restore, each with the plan of its topic, whose partitions
+    are its own. One that is divided comes once, with the first of its outlets."""
     for topic in planned.plan.topics:
         for parts in topic.archived_partitions.values():
             yield replace(topic, partitions=parts), parts[0]
@@ -40,7 +40,7 @@ def restore_task(
 
 
 def _batching(planned: Planned, topic: TopicPlan) -> Batching | None:
-    """The size of batches for a topic: they are not larger than the source's own producers could make them."""
+    """Return the size of batches for a topic: they are not larger than the source's own producers could make them."""
     batching = planned.plan.batching
     if batching is None:
         return None

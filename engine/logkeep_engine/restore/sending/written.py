@@ -78,8 +78,8 @@ class Mark:
 
 
 async def is_there(client: RawClient, target: TargetPartition, mark: Mark, *, at_least: int = -1) -> bool:
-    """Whether the partition's leader, of epoch `at_least` or a later one, has the records up to `mark`. Raises what
-    `RawClient.epoch_end` does.
+    """Return whether the partition's leader, of epoch `at_least` or a later one, has the records up to `mark`. Raises
+    what `RawClient.epoch_end` does.
     """
     return mark.is_in(await client.epoch_end(target.topic, target.partition, mark.epoch, at_least=at_least))
 
@@ -116,7 +116,7 @@ class WrittenRows:
         self._last = (index, offset, count)
 
     def __iter__(self) -> Iterator[tuple[int, int, int]]:
-        """The rows, when all have been added."""
+        """Yield the rows, when all have been added."""
         self._spool.seek(0)
         while block := self._spool.read(_BLOCK * _ROW.size):
             yield from _ROW.iter_unpack(block)
@@ -271,8 +271,8 @@ async def look(
 
 
 async def batch_at(client: RawClient, target: TargetPartition, offset: int) -> BatchHeader:
-    """The header of the batch that holds an offset. Raises BrokerTrouble if the leader does not give it now, and what
-    the client raises.
+    """Return the header of the batch that holds an offset. Raises BrokerTrouble if the leader does not give it now, and
+    what the client raises.
     """
     fetched = await client.fetch(target.topic, target.partition, offset, max_bytes=1, max_wait_ms=500, committed=False)
     found = next((header for _, header in walk(fetched.data) if header.base_offset <= offset), None)

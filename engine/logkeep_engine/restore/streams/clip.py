@@ -32,7 +32,7 @@ class Clip:
         return self.since is not None or self.before is not None
 
     def reaches(self, entry: SegmentEntry) -> bool:
-        """Whether the segment may hold a wanted record, by the catalog alone.
+        """Return whether the segment may hold a wanted record, by the catalog alone.
 
         The lowest time of a segment is not known: of a batch it is that of the first record, and older ones may follow.
         In segments of records, those without a time do not count; they are older than any time. In a transaction older
@@ -48,17 +48,17 @@ class Clip:
         return entry.times.min_base_timestamp < self.before
 
     def most_of(self, entry: SegmentEntry) -> int:
-        """The most records of a segment that are needed, by the catalog alone."""
+        """Return the most records of a segment that are needed, by the catalog alone."""
         return entry.records if self.end is None else min(entry.records, max(0, self.end - entry.base_offset))
 
     def counts(self, entry: SegmentEntry) -> bool:
-        """Whether `most_of` is the number of wanted records: of transactions some may have been aborted, and a segment
-        with gaps does not tell on which side of the end they lie."""
+        """Return whether `most_of` is the number of wanted records: of transactions some may have been aborted, and a
+        segment with gaps does not tell on which side of the end they lie."""
         dense = entry.records == entry.next_offset - entry.base_offset
         return not (self.timed or entry.transactional) and (dense or entry.next_offset <= self.stop)
 
     def of_rows(self, rows: Rows) -> Rows:
-        """The wanted ones of these records."""
+        """Return the wanted ones of these records."""
         if self.end is not None and len(rows) and rows.last_offset >= self.end:
             rows = rows.between(0, self.end)
         return rows.of_times(self.since, self.before) if self.timed else rows
@@ -70,8 +70,8 @@ class Clip:
 
 
 def clipped(archived: ArchiveState, clip_of: Callable[[Partition], Clip | None]) -> ArchiveState:
-    """The archive without the segments of which nothing is needed. A partition with transactions keeps all: how one
-    ended may stand in a later segment."""
+    """Return the archive without the segments of which nothing is needed. A partition with transactions keeps all: how
+    one ended may stand in a later segment."""
     view = archived.shared()
     view.segments = archived.segments.copy()
     for key in archived.segments:

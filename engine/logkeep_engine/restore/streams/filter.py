@@ -35,7 +35,7 @@ _LEFT_OUT = {Unseen.CONTROL: Action.CONTROL, Unseen.ABORTED: Action.ABORTED, Uns
 
 
 def decide(header: BatchHeader, aborted: Spans) -> Action:
-    """The action for a batch, by its header.
+    """Return the action for a batch, by its header.
 
     A batch is rebuilt if a broker would refuse or change it: last offset delta other than count - 1 (INVALID_RECORD),
     append time (a CreateTime topic clears the attribute and shows the producer's times), magic 0 and 1, a delete
@@ -110,7 +110,8 @@ def rebuilt(
     done: int = 0,
     clip: Clip | None = None,
 ) -> Iterator[Outgoing]:
-    """The batches to send for one archived batch of any magic that is rebuilt: one, or several if one is too large.
+    """Yield the batches to send for one archived batch of any magic that is rebuilt: one, or several if one is too
+    large.
 
     `index` is the number of records sent before it. The stream's first `done` records come with source offsets only. It
     is cut so that no batch has more than `most` bytes before compression, unless one record has. Records outside of
@@ -134,7 +135,7 @@ def rebuilt(
 def _groups_of(
     rows: Rows, header: BatchHeader, index: int, producer_id: int, most: int
 ) -> Iterator[tuple[Rows, bytes]]:
-    """The records in groups of at most `most` bytes before compression, unless one record has more."""
+    """Yield the records in groups of at most `most` bytes before compression, unless one record has more."""
     at = 0
     while at < len(rows):
         taken, _ = rows[at:].fitting(most, len(rows))

@@ -28,7 +28,7 @@ class AbortedRecords:
             add_range(self._ranges, first, last + 1)
 
     def reach(self, start: int, end: int) -> bool:
-        """Whether one of the transactions may have a batch among these offsets."""
+        """Return whether one of the transactions may have a batch among these offsets."""
         at = bisect_right(self._ranges, start, key=_end)
         return at < len(self._ranges) and self._ranges[at][0] < end
 

@@ -34,7 +34,8 @@ MERGED_BYTES = 64 << 10
 
 
 def packed_limit(max_bytes: int) -> int:
-    """The most bytes of packed records that fit a topic with batches of `max_bytes`, whatever compression does."""
+    """Return the most bytes of packed records that fit a topic with batches of `max_bytes`, whatever compression
+    does."""
     return surely_fit(max_bytes - HEADER_SIZE)
 
 
@@ -94,7 +95,7 @@ class BatchStream:
                 at = following
 
     def finish(self) -> Iterator[Outgoing]:
-        """The batches that were kept back for more to come."""
+        """Yield the batches that were kept back for more to come."""
         made, whole = self._merger.finish()
         yield from self._outgoing(made)
         if not whole:
@@ -105,7 +106,7 @@ class BatchStream:
         return damage_of(packed, parse_header(head))
 
     def _outgoing(self, made: Sequence[Made], stretch: memoryview | None = None) -> Iterator[Outgoing]:
-        """The batches that the kernel has made, of batches in this stretch or before it."""
+        """Yield the batches that the kernel has made, of batches in this stretch or before it."""
         for index, count, size, data, source, append_times, at in made:
             pieces: tuple[Buffer, ...] | None = None if data is None else (data,)
             if pieces is not None and at is not None and stretch is not None:
@@ -113,7 +114,7 @@ class BatchStream:
             yield Outgoing(index, count, size, pieces, source, append_times)
 
     def _by_hand(self, batch: memoryview, header: BatchHeader) -> Iterator[Outgoing]:
-        """The batches that are ready when this one was taken, which the kernel has left to us."""
+        """Yield the batches that are ready when this one was taken, which the kernel has left to us."""
         if header.magic < 2:
             yield from self.finish()
             yield from self._rebuilt(batch, header)
@@ -134,7 +135,7 @@ class BatchStream:
             yield from self._cut(batch, header)
 
     def _unpacked(self, batch: memoryview, header: BatchHeader) -> bytes | memoryview | None:
-        """The packed records, if the batch can go with others; None if it unpacks to too much for that."""
+        """Return the packed records, if the batch can go with others; None if it unpacks to too much for that."""
         try:
             packed = unpack(batch, header, limit=MERGED_UNPACKED)
         except BatchTooLarge:
@@ -142,7 +143,7 @@ class BatchStream:
         return packed if repacked_size(len(packed), header.record_count) <= self._most else None
 
     def _cut(self, batch: memoryview, header: BatchHeader) -> Iterator[Outgoing]:
-        """The batches for one that is too large to be rebuilt as a whole.
+        """Yield the batches for one that is too large to be rebuilt as a whole.
 
         It is unpacked again for every few of them, so that it does not lie in memory while these are on their way,
         next to the large batches of all other partitions.
@@ -163,7 +164,7 @@ class BatchStream:
                 return  # the other records are left out
 
     def _rebuilt(self, batch: memoryview, header: BatchHeader) -> Iterator[Outgoing]:
-        """The batches for one of magic 0 or 1."""
+        """Yield the batches for one of magic 0 or 1."""
         for item in rebuilt(
             batch,
             header,

@@ -29,7 +29,7 @@ class OutgoingAhead:
         self._ready = pool.submit(self._take)
 
     async def take(self) -> AsyncIterator[list[Outgoing]]:
-        """The batches, in their order. Raises what the stream raises."""
+        """Yield the batches, in their order. Raises what the stream raises."""
         while items := await asyncio.wrap_future(self._ready):
             self._ready = self._pool.submit(self._take)
             yield items

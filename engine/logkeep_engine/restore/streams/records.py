@@ -69,8 +69,8 @@ class RecordStream:
         self._bytes = 0
 
     def add(self, records: Sequence[LogRecord]) -> Iterator[Outgoing]:
-        """The batches that are full when these records are known. Raises TargetUnsuitable for a record that the target
-        cannot take."""
+        """Yield the batches that are full when these records are known. Raises TargetUnsuitable for a record that the
+        target cannot take."""
         rows = as_rows(records)
         if self._clip is not None:
             rows = self._clip.of_rows(rows)
@@ -88,7 +88,7 @@ class RecordStream:
             rows = rows[taken:]
 
     def finish(self) -> Iterator[Outgoing]:
-        """The batch that was kept back for more records to come."""
+        """Yield the batch that was kept back for more records to come."""
         group = self._group
         if group:
             self._group = []

@@ -43,7 +43,7 @@ class Extent:
         return self.end - self.start
 
     def nearest(self, position: int) -> int:
-        """The position of a consumer group, or the nearest to it that a consumer can read from."""
+        """Return the position of a consumer group, or the nearest to it that a consumer can read from."""
         return min(max(position, self.start), self.end)
 
 
@@ -61,7 +61,7 @@ class Extents:
             self._positions[key] = max(group.offset, self._positions.get(key, 0))
 
     def of(self, topic_id: str, partition: int) -> Extent:
-        """The log starts with what the archive still has, and ends where the archive ends.
+        """Return the log starts with what the archive still has, and ends where the archive ends.
 
         No archived position of a group lies past the archived end, so of a partition that never had a record to archive
         the highest one tells how far its log had come.
@@ -74,8 +74,8 @@ class Extents:
 
 
 def transactional_id(producer_id: int) -> str:
-    """The name of the transactions in the partition whose records are written with `producer_id`. Producer ids are
-    never given twice, so it is of one run alone.
+    """Return the name of the transactions in the partition whose records are written with `producer_id`. Producer ids
+    are never given twice, so it is of one run alone.
     """
     return f"logkeep-{producer_id}"
 
@@ -95,7 +95,7 @@ class Filling:
 
 
 def filling_of(extent: Extent, segments: Iterable[SegmentEntry]) -> Filling:
-    """The offsets to fill in a partition that reaches so far and has these segments."""
+    """Return the offsets to fill in a partition that reaches so far and has these segments."""
     records = sum(max(0, min(entry.records, extent.end - entry.base_offset)) for entry in segments)
     return Filling(extent.start, max(0, extent.offsets - records))
 
@@ -118,7 +118,7 @@ def refuse_far(topic: str, partition: int, extent: Extent, filling: Filling) -> 
 
 
 def told_filling(fillings: Mapping[tuple[str, int], Filling]) -> list[str]:
-    """The warning about offsets whose filling takes a while."""
+    """Return the warning about offsets whose filling takes a while."""
     total = sum(item.offsets for item in fillings.values())
     if total < _WORTH_TELLING:
         return []
@@ -132,7 +132,7 @@ def told_filling(fillings: Mapping[tuple[str, int], Filling]) -> list[str]:
 
 
 def deletion_refused(topic: str) -> BrokerRefused:
-    """The error of a user who may not let the log of a new topic start above offset 0."""
+    """Return the error of a user who may not let the log of a new topic start above offset 0."""
     return BrokerRefused(
         f"Topic {topic!r} must start above offset 0 (spec.offsets: Same), and the user may not remove records of it; "
         "nothing was written.",
@@ -141,7 +141,7 @@ def deletion_refused(topic: str) -> BrokerRefused:
 
 
 def without_gaps(stream: Iterable[Outgoing], producer_id: int) -> Generator[Outgoing, None, None]:
-    """The batches of a stream, those with gaps between their source offsets taken apart at the gaps.
+    """Yield the batches of a stream, those with gaps between their source offsets taken apart at the gaps.
 
     The bounds follow from the stream alone, as they must (see `filter`).
     """

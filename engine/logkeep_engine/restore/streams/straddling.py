@@ -33,7 +33,7 @@ class Straddling:
 
 
 def straddling(partition: ArchivedPartition, clip: Clip | None) -> Straddling:
-    """The transactions across the bounds of a clip. Raises ArchiveDamaged, unless `partition.damaged`."""
+    """Return the transactions across the bounds of a clip. Raises ArchiveDamaged, unless `partition.damaged`."""
     found = Straddling()
     if clip is None or not any(entry.transactional for entry in partition.segments):
         return found
@@ -47,8 +47,8 @@ def straddling(partition: ArchivedPartition, clip: Clip | None) -> Straddling:
 
 
 def _open_at(partition: ArchivedPartition, end: int) -> list[Span]:
-    """The transactions that have begun before offset `end`, and whose markers lie at `end` or after it. Where records
-    are missing before `end`, the marker is taken to be among them."""
+    """Return the transactions that have begun before offset `end`, and whose markers lie at `end` or after it. Where
+    records are missing before `end`, the marker is taken to be among them."""
     entries = [entry for entry in partition.segments if entry.base_offset < end]
     whole = entries[:-1] if entries and entries[-1].next_offset > end else entries
     *_, begun = ({}, *_open_behind(partition, whole))
@@ -64,7 +64,8 @@ def _open_at(partition: ArchivedPartition, end: int) -> list[Span]:
 
 
 def _open_behind(partition: ArchivedPartition, entries: Sequence[SegmentEntry]) -> Iterator[dict[int, int]]:
-    """The transactions that are open at the end of each segment: the offset at which each begins, by producer id."""
+    """Yield the transactions that are open at the end of each segment: the offset at which each begins, by producer
+    id."""
     storage, topic = partition.storage, partition.topic
     told: OnDamage | None = (lambda damage: None) if partition.damaged else None
 
@@ -152,7 +153,7 @@ class _TimesOfTransactions:
 
 
 def _times_of(partition: ArchivedPartition, clip: Clip) -> Straddling:
-    """The transactions with batches on both sides of a time. Only segments that may have some are read."""
+    """Return the transactions with batches on both sides of a time. Only segments that may have some are read."""
     follower = _TimesOfTransactions(clip)
     entries = [entry for entry in partition.segments if entry.transactional]
     last = -1
@@ -191,7 +192,7 @@ def _segments_across(partition: ArchivedPartition, entries: Sequence[SegmentEntr
 
 
 def _reaching_into(entries: Sequence[SegmentEntry], begun: Sequence[dict[int, int]], at: int) -> Iterator[int]:
-    """The segments before and after one that have the rest of its transactions."""
+    """Yield the segments before and after one that have the rest of its transactions."""
     first = min(begun[at - 1].values(), default=entries[at].base_offset) if at else 0
     before = at
     while before > 0 and entries[before - 1].next_offset > first:

@@ -17,8 +17,8 @@ from logkeep_engine.restore.model.state import ALTERED
 
 
 def known_by_both(control: ControlPlane, ids: Mapping[str, str], said_by: str) -> dict[str, str]:
-    """Those of the topic ids, by name, that the brokers know by this name: the only ones that may be deleted. `said_by`
-    is the object that has them, for messages.
+    """Return those of the topic ids, by name, that the brokers know by this name: the only ones that may be deleted.
+    `said_by` is the object that has them, for messages.
 
     Raises StateAltered for an id that is the id of a topic of another name, and BrokerUnavailable if brokers do not
     report it.

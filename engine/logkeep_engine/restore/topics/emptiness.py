@@ -44,8 +44,8 @@ def refuse_unfinished(seen: ArchiveView, uri: str, spec: KafkaRestoreSpec) -> No
 
 
 def told_empty(state: ArchiveState, choices: Sequence[Choice], whole: ArchiveState) -> list[str]:
-    """The warnings for topics of which the archive holds no record. `state` is the part of the `whole` archive that
-    lies within the point of the restore."""
+    """Return the warnings for topics of which the archive holds no record. `state` is the part of the `whole` archive
+    that lies within the point of the restore."""
     found: dict[str, list[str]] = {}
     for choice in choices:
         if not any(_with_records(state, choice.source)):
@@ -85,7 +85,7 @@ def refuse_damaged(state: ArchiveState, choices: Sequence[Choice], surveys: Iter
 
 
 def nothing_there(why: Mapping[str, str]) -> NothingToRestore:
-    """The error of a restore that would bring no record, with the reason for each topic."""
+    """Return the error of a restore that would bring no record, with the reason for each topic."""
     told = [f"{name} ({reason})" for name, reason in why.items()]
     what = "spec.point, spec.source" if OUTSIDE in why.values() else "spec.source"
     return NothingToRestore(
@@ -100,7 +100,7 @@ def _is_left(entry: SegmentEntry, lost: Mapping[Partition, Sequence[Range]]) -> 
 
 
 def _with_records(state: ArchiveState, topic: TopicEntry) -> Iterator[SegmentEntry]:
-    """The segments of a topic that hold records, also those of aborted transactions."""
+    """Yield the segments of a topic that hold records, also those of aborted transactions."""
     for partition in range(topic.partitions):
         yield from (entry for entry in state.segments.get((topic.topic_id, partition), ()) if entry.records)
 

@@ -32,7 +32,7 @@ from logkeep_engine.restore.topics.hold_notes import (
 
 
 def held_topics(context: RestoreContext, plan: RestorePlan) -> HeldTopics | None:
-    """The topics that the restore holds, None if it holds none."""
+    """Return the topics that the restore holds, None if it holds none."""
     if context.spec.topics.retention is not TopicRetention.HOLD or not plan.topics:
         return None
     names = sorted(topic.target for topic in plan.topics)
@@ -40,7 +40,7 @@ def held_topics(context: RestoreContext, plan: RestorePlan) -> HeldTopics | None
 
 
 def still_held(context: RestoreContext, plan: RestorePlan) -> tuple[HeldTopics | None, list[str]]:
-    """The topics that the restore holds at its end, and a warning about those that were given another retention
+    """Return the topics that the restore holds at its end, and a warning about those that were given another retention
     since it began."""
     if held_topics(context, plan) is None:
         return None, []
@@ -51,7 +51,7 @@ def still_held(context: RestoreContext, plan: RestorePlan) -> tuple[HeldTopics |
 
 
 def held_now(context: RestoreContext, plan: RestorePlan) -> HeldTopics | None:
-    """The topics that a restore which has succeeded holds now: none that was released since, or that was given
+    """Return the topics that a restore which has succeeded holds now: none that was released since, or that was given
     another retention."""
     if held_topics(context, plan) is None or is_released(context.state):
         return None
@@ -59,8 +59,8 @@ def held_now(context: RestoreContext, plan: RestorePlan) -> HeldTopics | None:
 
 
 def held_until(spec: KafkaRestoreSpec, done: RunResult) -> int | None:
-    """The time at which topics are to be released that a restore with this result holds, in whole seconds since the
-    epoch, as a status has it. None: only `logkeep release` releases them."""
+    """Return the time at which topics are to be released that a restore with this result holds, in whole seconds since
+    the epoch, as a status has it. None: only `logkeep release` releases them."""
     seconds = spec.topics.hold_seconds
     return None if seconds is None else int(done.end_time if done.earlier_end is None else done.earlier_end) + seconds
 
@@ -83,8 +83,7 @@ def told_held(held: HeldTopics | None, hold_for: str | None, *, would: bool = Fa
 
 def hold_existing(context: RestoreContext, planned: Planned) -> None:
     """Note that the restore holds its topics, and hold those that were there before it, before anything is written to
-    them. Raises BrokerRefused and
-    BrokerUnavailable if brokers do not do it."""
+    them. Raises BrokerRefused and BrokerUnavailable if brokers do not do it."""
     if context.spec.topics.retention is not TopicRetention.HOLD or not planned.plan.topics:
         return
     there = [topic for topic in planned.plan.topics if not topic.created]

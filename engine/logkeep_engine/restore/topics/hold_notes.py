@@ -69,7 +69,7 @@ def note_held(context: RestoreContext, topics: list[TopicPlan], *, fresh: bool) 
 
 
 def noted(state: RestoreState, topics: list[TopicPlan]) -> dict[str, Retention]:
-    """The retention that these topics had before they were held, by name.
+    """Return the retention that these topics had before they were held, by name.
 
     Raises SpecError if the note is gone, ArchiveDamaged, and StateAltered if it is not of these topics, or says what
     cannot be."""
@@ -110,7 +110,7 @@ def note_released(state: RestoreState) -> None:
 
 
 def is_released(state: RestoreState) -> bool:
-    """Whether the topics of a run were released."""
+    """Return whether the topics of a run were released."""
     try:
         return bool(_read(state)["released"])
     except ObjectMissing:
@@ -118,8 +118,8 @@ def is_released(state: RestoreState) -> bool:
 
 
 def refuse_held_by_others(context: RestoreContext, existing: Mapping[str, ExistingTopic]) -> list[str]:
-    """The warnings about existing topics that keep all records already. Raises TargetUnsuitable for those that another
-    run holds, if this one is to hold them."""
+    """Return the warnings about existing topics that keep all records already. Raises TargetUnsuitable for those that
+    another run holds, if this one is to hold them."""
     if context.spec.topics.retention is not TopicRetention.HOLD:
         return _told_held_by_others(context, existing)
     _refuse(dict(_holders(context, existing)), "nothing was written")
@@ -147,8 +147,8 @@ def _refuse(held: Mapping[str, str], what: str) -> None:
 
 
 def held_by_ended(context: RestoreContext, ids: Mapping[str, str], own: Mapping[str, Mapping[str, str]]) -> set[str]:
-    """The topics that other runs hold which have succeeded. `ids` are those of the topics, `own` the configurations
-    that were set on the topics themselves."""
+    """Return the topics that other runs hold which have succeeded. `ids` are those of the topics, `own` the
+    configurations that were set on the topics themselves."""
     return {name for name, _ in _holders(context, _existing(ids, own), ended=True)}
 
 
@@ -157,7 +157,7 @@ def _existing(ids: Mapping[str, str], own: Mapping[str, Mapping[str, str]]) -> d
 
 
 def _told_held_by_others(context: RestoreContext, existing: Mapping[str, ExistingTopic]) -> list[str]:
-    """The warning of a restore that holds nothing about existing topics that another run holds."""
+    """Return the warning of a restore that holds nothing about existing topics that another run holds."""
     kept = {name: topic for name, topic in existing.items() if HELD.items() <= topic.own.items()}
     if not kept:
         return []
@@ -177,8 +177,8 @@ def _told_held_by_others(context: RestoreContext, existing: Mapping[str, Existin
 def _holders(
     context: RestoreContext, existing: Mapping[str, ExistingTopic], *, ended: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """The topics that other runs hold, each with the run. One that has succeeded holds its topics until it is released,
-    another one, which is left out with `ended`, as long as they keep all records."""
+    """Yield the topics that other runs hold, each with the run. One that has succeeded holds its topics until it is
+    released, another one, which is left out with `ended`, as long as they keep all records."""
     for state in _other_runs(context.state):
         plan = stored_plan(state)
         if plan is None or plan.cluster_id != context.cluster_id or is_released(state):
@@ -193,8 +193,8 @@ def _holders(
 
 
 def _other_runs(own: RestoreState) -> Iterator[RestoreState]:
-    """The states of other runs that have noted what they hold. What a run holds that was taken over, the one holds that
-    has done it."""
+    """Yield the states of other runs that have noted what they hold. What a run holds that was taken over, the one
+    holds that has done it."""
     for info in own.storage.list(RUNS):
         run_id, _, name = info.path.removeprefix(RUNS).partition("/")
         if name == HELD_NOTE and run_id != own.run_id:

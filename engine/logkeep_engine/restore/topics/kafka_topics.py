@@ -24,8 +24,8 @@ from logkeep_engine.restore.model.topics import BROKER_DEFAULT, ending_configs
 
 
 def resource_name(topic: str) -> str:
-    """The name of a topic's resource: that of the topic, if Kubernetes takes it. Otherwise what is left of the name,
-    and the SHA-1 of it."""
+    """Return the name of a topic's resource: that of the topic, if Kubernetes takes it. Otherwise what is left of the
+    name, and the SHA-1 of it."""
     if is_name(topic):
         return topic
     digest = hashlib.sha1(topic.encode(), usedforsecurity=False).hexdigest()
@@ -37,7 +37,8 @@ def resource_name(topic: str) -> str:
 def kafka_topic(
     topic: str, partitions: int, replicas: int, configs: Mapping[str, str], cluster: str, version: StrimziVersion
 ) -> dict[str, Any]:
-    """The KafkaTopic of a topic, in the Strimzi `cluster`. BROKER_DEFAULT `replicas` are left to the brokers. Pure."""
+    """Return the KafkaTopic of a topic, in the Strimzi `cluster`. BROKER_DEFAULT `replicas` are left to the brokers.
+    Pure."""
     name = resource_name(topic)
     return {
         "apiVersion": f"kafka.strimzi.io/{version.value}",
@@ -53,7 +54,7 @@ def kafka_topic(
 
 
 def as_yaml(resources: Iterable[Mapping[str, Any]]) -> str:
-    """The resources as documents of YAML, for `kubectl apply` and for Git."""
+    """Return the resources as documents of YAML, for `kubectl apply` and for Git."""
     import yaml
 
     # libyaml writes the same, ten times as fast.
@@ -62,7 +63,7 @@ def as_yaml(resources: Iterable[Mapping[str, Any]]) -> str:
 
 
 def emits(spec: KafkaRestoreSpec) -> bool:
-    """Whether the topics that the restore creates are requested as resources."""
+    """Return whether the topics that the restore creates are requested as resources."""
     return spec.emit is Emit.KAFKA_TOPICS
 
 
@@ -76,7 +77,7 @@ def refuse_nowhere(spec: KafkaRestoreSpec, config_map: str | None) -> None:
 
 
 def emitted_topics(context: RestoreContext, planned: Planned) -> list[dict[str, Any]]:
-    """The KafkaTopics of the topics that the run creates, in the order of the plan. Pure."""
+    """Return the KafkaTopics of the topics that the run creates, in the order of the plan. Pure."""
     spec, options = context.spec, context.spec.emit_options
     return [
         kafka_topic(
@@ -93,8 +94,8 @@ def emitted_topics(context: RestoreContext, planned: Planned) -> list[dict[str, 
 
 
 def config_map_data(resources: list[dict[str, Any]]) -> tuple[str, dict[str, dict[str, str | None]]]:
-    """The key under which a ConfigMap has the resources, and what is to be merged into it: text, or a compressed one if
-    that is too long. Raises SpecError if no ConfigMap can hold them. Pure."""
+    """Return the key under which a ConfigMap has the resources, and what is to be merged into it: text, or a compressed
+    one if that is too long. Raises SpecError if no ConfigMap can hold them. Pure."""
     text = as_yaml(resources).encode()
     if len(text) <= MAX_TOPICS_BYTES:
         return KEY_TOPICS, {"data": {KEY_TOPICS: text.decode()}, "binaryData": {KEY_TOPICS_PACKED: None}}

@@ -51,7 +51,7 @@ def refuse_unconfirmed(
 
 
 def unknown_target(names: Sequence[str]) -> SpecError:
-    """The error about confirmed names that are not targets."""
+    """Return the error about confirmed names that are not targets."""
     return SpecError(
         f"spec.confirm: {shown(names)}: no topic is restored under this name; nothing was written",
         hint="Name topics of the target, as they are called after spec.topics.rename.",
@@ -59,7 +59,7 @@ def unknown_target(names: Sequence[str]) -> SpecError:
 
 
 def not_confirmed(names: Sequence[str]) -> TopicExists:
-    """The error about topics that would be replaced without consent."""
+    """Return the error about topics that would be replaced without consent."""
     return TopicExists(
         f"{shown(names)}: to be replaced, but not named in spec.confirm; nothing was written",
         hint="Replace deletes everything that a topic holds. Name each topic that may be deleted in spec.confirm.",
@@ -85,7 +85,7 @@ def check_replaceable(control: ControlPlane, topic: ExistingTopic) -> None:
 
 
 def stand_in(name: str) -> str:
-    """A name that no topic has, to ask whether a topic such as `name` could be created if it was not there."""
+    """Return a name that no topic has, to ask whether a topic such as `name` could be created if it was not there."""
     return f"{name[:220]}{_STANDS_IN}"
 
 
@@ -121,7 +121,7 @@ def delete_replaced(control: ControlPlane, plan: RestorePlan) -> None:
 
 
 def _replaced(plan: RestorePlan) -> dict[str, str]:
-    """The ids of the topics that a plan replaces, by name."""
+    """Return the ids of the topics that a plan replaces, by name."""
     return {topic.target: topic.replaces for topic in plan.topics if topic.replaces}
 
 

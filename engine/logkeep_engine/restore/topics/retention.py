@@ -63,7 +63,7 @@ class TargetRetention:
         return cls(values, origins)
 
     def told(self, key: str) -> str:
-        """The value of a key, and where it comes from."""
+        """Return the value of a key, and where it comes from."""
         return ", ".join(filter(None, (f"{key}={self.values[key]}", self.origins.get(key))))
 
 
@@ -118,7 +118,8 @@ class RestoredTopic:
 def going(
     archived: ArchiveState, topic: RestoredTopic, retention: TargetRetention, point: PointPlan | None, now_ms: int
 ) -> RetentionLoss | None:
-    """The records of a topic, as it is at the point, that a target with this retention would delete; None: none."""
+    """Return the records of a topic, as it is at the point, that a target with this retention would delete; None:
+    none."""
     limits = limits_of(retention.values)
     if limits is None or limits == NO_LIMITS:
         return None
@@ -154,19 +155,19 @@ def going(
 
 
 def _before_end(archived: ArchiveState, topic: TopicEntry, number: int, clip: Clip) -> list[SegmentEntry]:
-    """The segments of a partition that begin before the end of what is restored of it."""
+    """Return the segments of a partition that begin before the end of what is restored of it."""
     return [entry for entry in archived.segments.get((topic.topic_id, number), ()) if entry.base_offset < clip.stop]
 
 
 def _comes(entry: SegmentEntry, point: PointPlan | None) -> bool:
-    """Whether a segment may have records that the point gives, by the first records of its batches."""
+    """Return whether a segment may have records that the point gives, by the first records of its batches."""
     if point is None or point.before is None:
         return _may_come(entry, point)
     return entry.times.min_base_timestamp < point.before and _may_come(entry, point)
 
 
 def _may_come(entry: SegmentEntry, point: PointPlan | None) -> bool:
-    """The same, where older records may follow the first one of a batch."""
+    """Return the same, where older records may follow the first one of a batch."""
     if not entry.batches or point is None:
         return entry.batches > 0
     if point.since is not None and 0 <= entry.times.max_timestamp < point.since:
@@ -175,8 +176,8 @@ def _may_come(entry: SegmentEntry, point: PointPlan | None) -> bool:
 
 
 def _old(logs: Iterable[Iterable[SegmentEntry]], point: PointPlan | None, kept_from: int) -> list[SegmentEntry]:
-    """The segments that may give records older than what is kept. One record without a time hides how old the others
-    are. Where none has a time, a broker goes by the moment at which they come."""
+    """Return the segments that may give records older than what is kept. One record without a time hides how old the
+    others are. Where none has a time, a broker goes by the moment at which they come."""
     if point is not None and point.since is not None and point.since >= kept_from:
         return []
     all_old = point is not None and point.before is not None and point.before <= kept_from
@@ -193,7 +194,7 @@ def _by_place(entries: Iterable[SegmentEntry]) -> dict[tuple[str, int, int], Seg
 
 
 def _times(entries: Iterable[SegmentEntry], point: PointPlan | None) -> Iterator[int]:
-    """The times of the first records that segments give, as far as they are known."""
+    """Yield the times of the first records that segments give, as far as they are known."""
     since = 0 if point is None or point.since is None else point.since
     for entry in entries:
         first = entry.times.min_base_timestamp
@@ -202,7 +203,7 @@ def _times(entries: Iterable[SegmentEntry], point: PointPlan | None) -> Iterator
 
 
 def _too_large(log: Sequence[SegmentEntry], most: int) -> Iterator[SegmentEntry]:
-    """The segments of a log that do not lie in its last `most` bytes."""
+    """Yield the segments of a log that do not lie in its last `most` bytes."""
     size = 0
     for entry in reversed(log):
         size += entry.bytes
@@ -211,7 +212,7 @@ def _too_large(log: Sequence[SegmentEntry], most: int) -> Iterator[SegmentEntry]
 
 
 def refuse_going(found: Sequence[RetentionLoss], retention: TopicRetention, *, drill: bool) -> list[str]:
-    """The warnings about records that the targets would delete. Raises TargetUnsuitable if they must not."""
+    """Return the warnings about records that the targets would delete. Raises TargetUnsuitable if they must not."""
     if not found or retention is TopicRetention.HOLD:
         return []
     if drill:  # it verifies its topics while they delete nothing, and then deletes them
@@ -242,7 +243,7 @@ class RestoredTopics:
     point: PointPlan | None = None
 
     def going(self, now_ms: int) -> list[RetentionLoss]:
-        """The records that the targets would delete."""
+        """Return the records that the targets would delete."""
         found = [
             going(self.archived, RestoredTopic.of(choice), self._retention(choice), self.point, now_ms)
             for choice in self.choices
@@ -250,8 +251,8 @@ class RestoredTopics:
         return [item for item in found if item is not None]
 
     def told_unknown_sizes(self) -> Iterator[str]:
-        """The warnings about topics whose `retention.bytes` may delete records, which shows only when all are there.
-        Held topics delete none."""
+        """Yield the warnings about topics whose `retention.bytes` may delete records, which shows only when all are
+        there. Held topics delete none."""
         for choice in self.choices if self.wanted.retention is not TopicRetention.HOLD else ():
             retention = self._retention(choice)
             limits = limits_of(retention.values)
@@ -278,7 +279,7 @@ class RestoredTopics:
         return TargetRetention.of(there.own, {**there.configs, **self.defaults})
 
     def _bytes(self, topic: TopicEntry) -> int:
-        """The size of the segments that come, of which a point may take a part."""
+        """Return the size of the segments that come, of which a point may take a part."""
         return sum(
             entry.bytes
             for number in range(topic.partitions)
@@ -293,8 +294,8 @@ class RestoredTopics:
 def source_defaults(
     archive: Archive, archived: ArchiveState, point: PointSpec | None
 ) -> tuple[Mapping[str, str], list[str]]:
-    """The values of RETENTION_KEYS that topics of the source had by default, as far as the archive has them; and a
-    warning if what it has cannot be read."""
+    """Return the values of RETENTION_KEYS that topics of the source had by default, as far as the archive has them; and
+    a warning if what it has cannot be read."""
     try:
         state = source_state(archive, archived, point)
     except ArchiveDamaged as error:
@@ -303,7 +304,8 @@ def source_defaults(
 
 
 def lacks_own(topic: TopicEntry, wanted: TopicConfigs) -> list[str]:
-    """The RETENTION_KEYS that a created topic has from the brokers of the target, though that was not asked for."""
+    """Return the RETENTION_KEYS that a created topic has from the brokers of the target, though that was not asked
+    for."""
     if wanted.policy is not ConfigPolicy.RESTORE:
         return []
     own = own_configs(topic.configs, wanted)
@@ -313,8 +315,8 @@ def lacks_own(topic: TopicEntry, wanted: TopicConfigs) -> list[str]:
 def told_defaults(
     created: Iterable[Choice], wanted: RestoreTopics, source: Mapping[str, str], target: Mapping[str, str]
 ) -> Iterator[str]:
-    """The warnings about created topics that had another retention from the brokers of the source than they get from
-    those of the target."""
+    """Yield the warnings about created topics that had another retention from the brokers of the source than they get
+    from those of the target."""
     lacking: dict[str, list[str]] = {}
     for choice in created:
         for key in lacks_own(choice.source, wanted.configs):
@@ -332,7 +334,7 @@ def told_defaults(
 def released_configs(
     topic: TopicEntry, wanted: TopicConfigs, source: Mapping[str, str], target: Mapping[str, str]
 ) -> dict[str, str | None]:
-    """The retention that a created topic gets when it is released; None: the default of the brokers.
+    """Return the retention that a created topic gets when it is released; None: the default of the brokers.
 
     What it had from the brokers of the source is set on the topic, unless the target's brokers give it the same."""
     own = own_configs(topic.configs, wanted)

@@ -75,7 +75,7 @@ class CreatedTopics:
                 return
 
     def wanted(self, topics: Iterable[TopicPlan]) -> list[NewTopicPlan]:
-        """Those of the topics that this run creates, with the configuration that they get at first."""
+        """Return those of the topics that this run creates, with the configuration that they get at first."""
         return [
             NewTopicPlan(topic.target, topic.partition_count, topic.replication_factor, self._working(topic))
             for topic in topics
@@ -83,11 +83,12 @@ class CreatedTopics:
         ]
 
     def own(self, topic: TopicPlan) -> dict[str, str]:
-        """The configuration that a created topic gets at the end."""
+        """Return the configuration that a created topic gets at the end."""
         return ending_configs(self._state.topics[topic.topic_id].configs, self._wanted)
 
     def missing(self, wanted: Sequence[NewTopicPlan]) -> list[NewTopicPlan]:
-        """The topics of these that brokers do not know. Raises TopicExists for one that this run has not created."""
+        """Return the topics of these that brokers do not know. Raises TopicExists for one that this run has not
+        created."""
         there = {topic.name: len(topic.partitions) for topic in self._control.topics()}
         configs = self._control.topic_configs([topic.name for topic in wanted if topic.name in there])
         missing = []
@@ -129,8 +130,8 @@ class CreatedTopics:
         return warnings
 
     def _told_going(self, plan: RestorePlan, configs: Mapping[str, Mapping[str, str]]) -> list[str]:
-        """The warnings about records that topics delete by the configuration that brokers report, except those that the
-        plan has. A drill deletes its topics, and has them in its plan alone."""
+        """Return the warnings about records that topics delete by the configuration that brokers report, except those
+        that the plan has. A drill deletes its topics, and has them in its plan alone."""
         if self._mark:
             return []
         found, now_ms = [], int(time.time() * 1000)
@@ -146,8 +147,8 @@ class CreatedTopics:
         return found
 
     def _divided(self, created: Sequence[TopicPlan]) -> tuple[list[str], list[TopicPlan]]:
-        """The topics of these that still carry the working configuration, by the key that is taken from it last, and
-        warnings about others that do not have the configuration that they should get."""
+        """Return the topics of these that still carry the working configuration, by the key that is taken from it last,
+        and warnings about others that do not have the configuration that they should get."""
         configs = self._control.topic_configs([topic.target for topic in created])
         warnings, working = [], []
         for topic in created:

@@ -78,7 +78,7 @@ class VerificationReport:
         return Verdict.NOT_VERIFIED if Verdict.NOT_VERIFIED in verdicts else Verdict.VERIFIED
 
     def count(self, verdict: Verdict) -> int:
-        """The number of partitions with a verdict. One that must be empty, and is, is verified."""
+        """Return the number of partitions with a verdict. One that must be empty, and is, is verified."""
         empty = self.empty if verdict is Verdict.VERIFIED else 0
         return sum(item.verdict is verdict for item in self._all) + empty
 
@@ -108,7 +108,7 @@ class VerificationReport:
         return told + (f"{others} {'is' if more == 1 else 'are'} not verified" if more else "")
 
     def facts(self, report: str) -> VerificationFacts:
-        """The facts for the result of the run. `report` is where the page lies."""
+        """Return the facts for the result of the run. `report` is where the page lies."""
         return VerificationFacts(
             run_id=self.run_id,
             outcome=self.outcome.value,
@@ -123,7 +123,7 @@ class VerificationReport:
         )
 
     def blocks(self) -> Iterator[bytes]:
-        """The document, for programs: JSON with a line for each partition."""
+        """Yield the document, for programs: JSON with a line for each partition."""
         head = {
             "runId": self.run_id,
             "archiveId": self.archive_id,
@@ -147,7 +147,7 @@ class VerificationReport:
 
 
 def facts_of(document: bytes, report: str) -> VerificationFacts | None:
-    """The facts of a document that was written, None if it is none that this version reads."""
+    """Return the facts of a document that was written, None if it is none that this version reads."""
     try:
         body = REPORT.loads(document)
         counts = {name: body[key] for name, key in _COUNTS.items()}
@@ -170,7 +170,7 @@ def _place(item: VerifiedPartition | IdlePartition) -> str:
 
 
 def _finding(item: VerifiedPartition | IdlePartition) -> str:
-    """The first thing that is to be said of a partition that is not verified."""
+    """Return the first thing that is to be said of a partition that is not verified."""
     if isinstance(item, IdlePartition):
         return item.reason
     if item.verdict is Verdict.DIFFERENT and item.differences:

@@ -53,7 +53,7 @@ class ExpectedRecords:
 
 
 def expected_records(context: RestoreContext, tasks: Sequence[RestoreTask], buckets: int) -> list[ExpectedRecords]:
-    """The digests for each task, with the times in this many buckets. Those that had to be made are kept. Raises
+    """Return the digests for each task, with the times in this many buckets. Those that had to be made are kept. Raises
     ArchiveDamaged."""
     found: list[ExpectedRecords] = []
     for some in in_groups(tasks, lambda task: len(task.archived.segments), _SEGMENTS_AT_ONCE):
@@ -131,7 +131,7 @@ def make_expected(work: ExpectedWork, context: TaskContext) -> tuple[SegmentDige
 
 
 def _of_damaged(archived: ArchivedPartition, entry: SegmentEntry, aborted: Spans) -> SegmentDigests:
-    """The digests of what is left of a damaged segment."""
+    """Return the digests of what is left of a damaged segment."""
     builder = StretchBuilder(entry.base_offset)
     if is_batched(entry.layout):
         for stretch in archived.stretches(entry):
@@ -168,7 +168,8 @@ class _Partition:
         self.read = len(self.missing)
 
     def cut(self) -> tuple[SegmentDigests, ...]:
-        """The digests of segments of which an executor must find what is needed. What is known without it is noted."""
+        """Return the digests of segments of which an executor must find what is needed. What is known without it is
+        noted."""
         known = [self.digests.known[entry.base_offset] for entry in self._entries]
         if self._wanted.asks_segments:
             return tuple(known)
@@ -182,7 +183,7 @@ class _Partition:
         return tuple(left)
 
     def expected(self, buckets: int) -> ExpectedRecords:
-        """All of it, in the order of the segments."""
+        """Return all of it, in the order of the segments."""
         known = {**self.digests.known, **self.clipped}
         found = [known[entry.base_offset] for entry in self._entries]
         return ExpectedRecords(

@@ -25,8 +25,9 @@ GONE = "the partition is gone"
 def idle_partitions(
     context: RestoreContext, planned: Planned, caveats: Mapping[tuple[str, int], tuple[str, ...]]
 ) -> tuple[list[IdlePartition], int]:
-    """The partitions to which nothing is restored and of which something is to be said, and how many others there are:
-    those are empty, as they must be. In a topic that was there before the run, it is unknown what they must hold."""
+    """Return the partitions to which nothing is restored and of which something is to be said, and how many others
+    there are: those are empty, as they must be. In a topic that was there before the run, it is unknown what they must
+    hold."""
     idle = [
         (topic, partition)
         for topic in planned.plan.topics
@@ -56,7 +57,7 @@ def idle_partitions(
 
 
 def _with_records(context: RestoreContext, grown: Mapping[Where, tuple[int, int]]) -> set[Where]:
-    """The partitions among these that have a record, or may get one, between these offsets. Markers and what was
+    """Return the partitions among these that have a record, or may get one, between these offsets. Markers and what was
     aborted are none."""
     few = {where: bounds for where, bounds in grown.items() if bounds[1] - bounds[0] <= _MOST_UNSEEN}
     found = set(grown.keys() - few.keys())

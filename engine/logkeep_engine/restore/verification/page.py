@@ -20,7 +20,7 @@ _ORDER = {Verdict.DIFFERENT: 0, Verdict.NOT_VERIFIED: 1, Verdict.VERIFIED: 2}
 
 
 def page_of(report: VerificationReport) -> str:
-    """The page."""
+    """Return the page."""
     outcome = report.outcome
     shown = sorted(report.partitions, key=lambda item: (_ORDER[item.verdict], item.where))
     return document(
@@ -89,7 +89,7 @@ def _differences(report: VerificationReport, shown: Sequence[VerifiedPartition])
 
 
 def _strip(item: VerifiedPartition) -> str:
-    """The partition from its first offset to its last as a strip."""
+    """Return the partition from its first offset to its last as a strip."""
     first, end = item.offsets
     scale = WIDTH / (end - first)
     compared = min(max(item.compared_until, first), end)

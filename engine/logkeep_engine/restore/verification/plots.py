@@ -50,8 +50,8 @@ def _widened(times: RecordTimes, shift: int) -> Counts:
 
 
 def _middle(both: Sequence[Counts], numbers: Sequence[int]) -> tuple[int, int]:
-    """The first and the last bucket that are shown. Few records with times that are far from all others are left out:
-    one clock that was wrong would leave no room for the rest."""
+    """Return the first and the last bucket that are shown. Few records with times that are far from all others are left
+    out: one clock that was wrong would leave no room for the rest."""
     weights = [max(counts.get(number, (0, 0))[0] for counts in both) for number in numbers]
     few = sum(weights) // _FEW
     first, last = numbers[_behind(weights, few)], numbers[-1 - _behind(weights[::-1], few)]
@@ -63,7 +63,7 @@ def _middle(both: Sequence[Counts], numbers: Sequence[int]) -> tuple[int, int]:
 
 
 def _behind(weights: Sequence[int], few: int) -> int:
-    """The number of the first bucket that has not only these few records in front of it and in it."""
+    """Return the number of the first bucket that has not only these few records in front of it and in it."""
     passed = 0
     for number, weight in enumerate(weights):
         passed += weight
@@ -73,7 +73,7 @@ def _behind(weights: Sequence[int], few: int) -> int:
 
 
 def _outside(both: Sequence[Counts], first: int, last: int) -> str:
-    """How many records have another time than those that are shown, or none."""
+    """Return how many records have another time than those that are shown, or none."""
     told = ""
     untimed = [counts.get(-1, (0, 0))[0] for counts in both]
     if any(untimed):
@@ -88,7 +88,7 @@ def _outside(both: Sequence[Counts], first: int, last: int) -> str:
 
 
 def _bars(both: Sequence[Counts], shift: int, bounds: tuple[int, int], which: int) -> str:
-    """The records (`which` 0) or the bytes (1) of both sides as bars."""
+    """Return the records (`which` 0) or the bytes (1) of both sides as bars."""
     first, end = bounds[0], bounds[1] + 1
     words = bytes_in_words if which else _records_in_words
     values = [

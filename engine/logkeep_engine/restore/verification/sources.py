@@ -60,8 +60,8 @@ class RestoredRecords(ComparedRecords):
         return clip is not None and clip.timed and any(entry.transactional for entry in self._archived.segments)
 
     def known_of(self, digests: SegmentDigests) -> SegmentDigests | None:
-        """The digests of the wanted records of a segment, where all of its records are wanted, or none. None: only some
-        may be, so the segment must be read."""
+        """Return the digests of the wanted records of a segment, where all of its records are wanted, or none. None:
+        only some may be, so the segment must be read."""
         clip = self._archived.clip
         if clip is None:
             return digests
@@ -84,7 +84,7 @@ class RestoredRecords(ComparedRecords):
         return None if _reach_into(digests, self.across.left_out) else digests
 
     def of(self, digests: SegmentDigests) -> SegmentDigests:
-        """The digests of the wanted records of a segment, which is read once. Raises ArchiveDamaged."""
+        """Return the digests of the wanted records of a segment, which is read once. Raises ArchiveDamaged."""
         builder = StretchBuilder(digests.base_offset)
         for rows in self.read(digests.base_offset, digests.next_offset):
             if rows:
@@ -93,13 +93,13 @@ class RestoredRecords(ComparedRecords):
         return replace(digests, stretches=stretches, times=times)
 
     async def rows(self, start: int, stop: int = MAX_OFFSET) -> AsyncGenerator[Rows, None]:
-        """The records with offsets in [start, stop). It never waits, so it is for an event loop of its own. Raises
-        ArchiveDamaged."""
+        """Yield the records with offsets in [start, stop). It never waits, so it is for an event loop of its own.
+        Raises ArchiveDamaged."""
         for rows in self.read(start, stop):
             yield rows
 
     def read(self, start: int, stop: int = MAX_OFFSET) -> Iterator[Rows]:
-        """The records with offsets in [start, stop). They are good until the next ones are asked for. Raises
+        """Yield the records with offsets in [start, stop). They are good until the next ones are asked for. Raises
         ArchiveDamaged."""
         archived, clip = self._archived, self._archived.clip
         stop = stop if clip is None else min(stop, clip.stop)
@@ -174,7 +174,7 @@ class TargetReader(LiveRecords):
         self._seen_until = -1
 
     def compared(self, headers: Headers, start: int, *, committed: bool) -> Iterator[Headers]:
-        """The batches that are compared, with those of others or without. Those are counted, once."""
+        """Yield the batches that are compared, with those of others or without. Those are counted, once."""
         at = 0
         for number, (_, header) in enumerate(headers):
             if header.next_offset <= start:

@@ -97,8 +97,8 @@ def verify_restored(context: RestoreContext, planned: Planned) -> VerificationFa
 
 
 def earlier_facts(context: RestoreContext) -> VerificationFacts | None:
-    """The newest findings of earlier starts of the run, None if there are none, or a difference. The topics may have
-    got their own configuration since, and compact."""
+    """Return the newest findings of earlier starts of the run, None if there are none, or a difference. The topics may
+    have got their own configuration since, and compact."""
     state = context.state
     names = reports_of(state.storage, state.run_id, DOCUMENT)
     if not names:
@@ -119,7 +119,8 @@ def raise_if_different(facts: VerificationFacts) -> None:
 
 
 def wrong_with(facts: VerificationFacts) -> RecordsDiffer | RecordsNotVerified | None:
-    """The error that says that the target differs, or that not all of it could be compared; None if it is verified."""
+    """Return the error that says that the target differs, or that not all of it could be compared; None if it is
+    verified."""
     if facts.outcome == Verdict.DIFFERENT:
         return RecordsDiffer(
             f"the target differs from the archive: {facts.message}",
@@ -137,7 +138,7 @@ def wrong_with(facts: VerificationFacts) -> RecordsDiffer | RecordsNotVerified |
 
 
 def told_not_verified(facts: VerificationFacts) -> tuple[str, ...]:
-    """The warning of a restore of which not all could be compared."""
+    """Return the warning of a restore of which not all could be compared."""
     return (f"not verified: {facts.message}",) if facts.not_verified else ()
 
 
@@ -159,7 +160,7 @@ def _announce(context: RestoreContext, planned: Planned, tasks: Sequence[Restore
 
 
 def _caveats(planned: Planned) -> dict[tuple[str, int], tuple[str, ...]]:
-    """The offsets that the archive lacks, as reasons, by source topic and partition."""
+    """Return the offsets that the archive lacks, as reasons, by source topic and partition."""
     found: dict[tuple[str, int], list[str]] = {}
     for fact in planned.plan.loss:
         what = f"the archive lacks offsets {fact.start} to {fact.end - 1}: {fact.reason}"
@@ -187,7 +188,8 @@ def _work(
 
 
 def _standing(context: RestoreContext, work: Sequence[VerifyTask]) -> tuple[list[VerifyTask], list[VerifyTask]]:
-    """The partitions that the brokers do not know, and the others. Those without an answer are read, which waits."""
+    """Return the partitions that the brokers do not know, and the others. Those without an answer are read, which
+    waits."""
     answers = context.control.high_watermarks({_where(task) for task in work})
     known = answers.found.keys() | answers.silent.keys()
     gone = [task for task in work if _where(task) not in known]
@@ -216,7 +218,7 @@ def _gone(task: VerifyTask) -> VerifiedPartition:
 
 
 def _compacting(context: RestoreContext, topics: Sequence[str]) -> set[str]:
-    """The topics that compact now."""
+    """Return the topics that compact now."""
     configs = effective_topic_configs(context.control, sorted(set(topics)))
     return {name for name, values in configs.items() if is_compacted(values)}
 

@@ -275,9 +275,9 @@ class _Verification:
         return True
 
     async def _begins(self) -> tuple[int, int]:
-        """The source offset from which on archived records were not compared, and that of the first stretch whose
-        digests may be wrong if these are more than digests claim. What a stretch that was found equal has beyond its
-        digests is among them, and so is what lies in stretches without a claim."""
+        """Return the source offset from which on archived records were not compared, and that of the first stretch
+        whose digests may be wrong if these are more than digests claim. What a stretch that was found equal has beyond
+        its digests is among them, and so is what lies in stretches without a claim."""
         before, until = self._comparison.before, self._comparison.passed_until
         if before is None or self._located == self._comparison.at:
             return until, until
@@ -287,8 +287,8 @@ class _Verification:
         return until, until
 
     async def _listed(self, start: int, stop: int, claimed: int) -> tuple[ListedRecords, int]:
-        """The archived records from source offset `start` on, and how many of them lie below `stop`: as many as are
-        `claimed`, if the digests are right. AHEAD more follow if there are this many."""
+        """Return the archived records from source offset `start` on, and how many of them lie below `stop`: as many as
+        are `claimed`, if the digests are right. AHEAD more follow if there are this many."""
         most = claimed + AHEAD
         while True:
             archived = await self._archived(self._wanted.listed, start, MAX_OFFSET, most)
@@ -298,8 +298,8 @@ class _Verification:
             most *= 2
 
     async def _aligned(self, archived: ListedRecords, records: int, target: ListedRecords, end: int) -> Alignment:
-        """The differences of the current stretch, which has the first `records` of the archived ones. If more was added
-        than is listed, the target is listed without it."""
+        """Return the differences of the current stretch, which has the first `records` of the archived ones. If more
+        was added than is listed, the target is listed without it."""
 
         async def aligned(*, pair_up: bool) -> Alignment:
             offsets = self._task.offsets
@@ -346,8 +346,8 @@ class _Verification:
         return [item.end for item in self._expected if item.end > start]
 
     async def _found_in_archive(self, start: int, digests: frozenset[bytes]) -> int | None:
-        """The source offset of the first record with one of these digests in the next stretches, None if there is
-        none."""
+        """Return the source offset of the first record with one of these digests in the next stretches, None if there
+        is none."""
         behind = self._stretches_behind(start)[:_STRETCHES_SEARCHED]
         if not behind:
             return None
@@ -355,7 +355,8 @@ class _Verification:
         return found and found[1]
 
     async def _with_fields(self, found: Difference) -> Difference:
-        """The difference with the fields that differ. Both records are read again for it: nothing else keeps one."""
+        """Return the difference with the fields that differ. Both records are read again for it: nothing else keeps
+        one."""
         source, target = found.source_offset, found.target_offset
         if found.kind is not DifferenceKind.CHANGED or source is None or target is None:
             return found

@@ -132,7 +132,7 @@ def _config(place: S3Place) -> dict[str, Any]:
 
 @cache
 def _loader(data_path: str | None) -> Any:
-    """The reader of botocore's descriptions of S3 and its regions: megabytes of JSON, once in a process."""
+    """Return the reader of botocore's descriptions of S3 and its regions: megabytes of JSON, once in a process."""
     from botocore.loaders import create_loader
 
     return create_loader(data_path)

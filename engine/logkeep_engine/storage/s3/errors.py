@@ -109,7 +109,7 @@ def _endpoint_and_region(place: S3Place) -> str:
 
 
 def _authorities(place: S3Place) -> str:
-    """Where the certificate authorities come from that are trusted as the store."""
+    """Return where the certificate authorities come from that are trusted as the store."""
     given = place.keys.ca_file if place.ca_file else "AWS_CA_BUNDLE, if it is set"
     return by_place(f"of {place.keys.field}.tls", f"in the file of {given}")
 
@@ -175,7 +175,7 @@ def _translate_answer(error: Any, place: S3Place, name: str) -> LogkeepError:
 
 
 def _cold(error: Any, name: str) -> ObjectCold:
-    """The error about an object that was asked for and is cold: the store may say how."""
+    """Return the error about an object that was asked for and is cold: the store may say how."""
     told = {**error.response.get("Error", {}), **error.response}
     found = (str(told.get(key) or "") for key in ("StorageClass", "AccessTier"))
     where = ", ".join(filter(None, found)) or "a cold storage class"
@@ -190,7 +190,7 @@ COLD_HINT = (
 
 
 def is_silence(error: Exception) -> bool:
-    """Whether the connection ended without an answer."""
+    """Return whether the connection ended without an answer."""
     from botocore.exceptions import ConnectionClosedError, ReadTimeoutError
 
     return isinstance(error, (ConnectionClosedError, ReadTimeoutError))

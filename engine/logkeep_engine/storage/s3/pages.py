@@ -20,7 +20,7 @@ Page = dict[str, Any]
 
 
 def listed(place: S3Place, requests: Requests, prefix: str) -> Iterator[Page]:
-    """The pages of the list of objects below `prefix`.
+    """Yield the pages of the list of objects below `prefix`.
 
     After a page that lacks the token of the next one, the older form of the request continues after the last key:
     stores that know only that form answer both alike. Raises ListUnreliable if a page repeats another.
@@ -45,8 +45,8 @@ def listed(place: S3Place, requests: Requests, prefix: str) -> Iterator[Page]:
 
 
 def marked(place: S3Place, requests: Requests, prefix: str, method: str, marker: str) -> Iterator[Page]:
-    """The pages of a list whose places have two markers, the key and `marker`. Raises ListUnreliable if a page lacks
-    one of the next page, or if a page leads back to another."""
+    """Yield the pages of a list whose places have two markers, the key and `marker`. Raises ListUnreliable if a page
+    lacks one of the next page, or if a page leads back to another."""
     progress, at = _Progress(place, prefix), dict[str, str]()
     while True:
         page = requests.call(method, prefix, Prefix=place.prefix + prefix, **at)

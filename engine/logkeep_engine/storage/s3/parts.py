@@ -43,7 +43,7 @@ class UploadMemory:
         return self._lent * SLAB_BYTES
 
     def take(self) -> bytearray:
-        """A slab. Waits while all memory is lent and a part is on its way, which gives its own back.
+        """Return a slab. Waits while all memory is lent and a part is on its way, which gives its own back.
 
         If none is, it lends more: the writers that hold all may be waiting for each other.
         """
@@ -106,7 +106,7 @@ class UploadPart:
         return count
 
     def views(self) -> Iterator[memoryview]:
-        """The bytes, slab by slab."""
+        """Yield the bytes, slab by slab."""
         for number, slab in enumerate(self._slabs):
             yield memoryview(slab)[: self._size - number * SLAB_BYTES]
 
@@ -124,7 +124,7 @@ class UploadPart:
         return crc == self._crc
 
     def opened(self) -> UploadBody:
-        """The bytes as a file, from their beginning."""
+        """Return the bytes as a file, from their beginning."""
         return UploadBody(self)
 
     def clear(self) -> list[bytearray]:

@@ -34,12 +34,12 @@ class S3Place:
         object.__setattr__(self, "prefix", f"{folder}/" if folder else "")
 
     def key(self, path: str) -> str:
-        """The key of an object. Raises ValueError if `path` names none."""
+        """Return the key of an object. Raises ValueError if `path` names none."""
         require_object_path(path)
         return self.prefix + path
 
     def name_of(self, path: str) -> str:
-        """An object, or with an empty path the storage, for messages."""
+        """Return an object, or with an empty path the storage, for messages."""
         return f"s3://{self.bucket}/{self.prefix}{path}" if path else self.uri
 
     @property

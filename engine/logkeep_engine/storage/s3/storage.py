@@ -35,7 +35,7 @@ _LOOKS_AT_ONCE = 16
 def _s3_storage(
     uri: str, endpoint: str | None, region: str | None, keys: names.Keys, identity: bool, ca_file: str | None
 ) -> S3Storage:
-    """The storage in another process, with the credentials of its environment."""
+    """Return the storage in another process, with the credentials of its environment."""
     return S3Storage(uri, endpoint, region, keys=keys, identity=identity, ca_file=ca_file)
 
 
@@ -186,7 +186,7 @@ class S3Storage(Storage):
         return StorageRefused(told, hint="The credentials need s3:DeleteObject.")
 
     def _lock_of(self, failed: dict[str, Any]) -> LockedObject | None:
-        """The lock of an object that was not deleted; None if it has none, or the store does not report it."""
+        """Return the lock of an object that was not deleted; None if it has none, or the store does not report it."""
         key = str(failed.get("Key"))
         if failed.get("Code") in MAY_PASS:
             return None

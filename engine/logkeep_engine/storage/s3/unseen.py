@@ -14,8 +14,8 @@ from logkeep_engine.storage.s3.requests import Requests
 
 
 def old_versions(place: S3Place, requests: Requests, prefix: str) -> Iterator[UnseenObject]:
-    """The versions of objects below `prefix` that are not current, without markers of deletions, which hold nothing.
-    Raises StorageRefused if the store does not report it, unless the bucket has never had versions."""
+    """Yield the versions of objects below `prefix` that are not current, without markers of deletions, which hold
+    nothing. Raises StorageRefused if the store does not report it, unless the bucket has never had versions."""
     try:
         for page in marked(place, requests, prefix, "list_object_versions", "VersionIdMarker"):
             for item in page.get("Versions", ()):
@@ -29,8 +29,8 @@ def old_versions(place: S3Place, requests: Requests, prefix: str) -> Iterator[Un
 
 
 def unfinished_uploads(place: S3Place, requests: Requests, prefix: str) -> Iterator[UnseenObject]:
-    """The uploads below `prefix` that were begun and not ended. Raises StorageRefused if the store does not report
-    it."""
+    """Yield the uploads below `prefix` that were begun and not ended. Raises StorageRefused if the store does not
+    report it."""
     try:
         for page in marked(place, requests, prefix, "list_multipart_uploads", "UploadIdMarker"):
             for item in page.get("Uploads", ()):

@@ -128,7 +128,7 @@ class S3Writer(ObjectWriter):
         return _Arrived(named, body.crc32c(), len(body))
 
     def _is_there(self, checksum: str | None) -> bool:
-        """Whether an object of this size lies there, and of this checksum, if the store reports one."""
+        """Return whether an object of this size lies there, and of this checksum, if the store reports one."""
         mode = {} if checksum is None else {"ChecksumMode": "ENABLED"}
         try:
             answer = self._requests.call("head_object", self._path, Key=self._key, **mode)
@@ -139,8 +139,8 @@ class S3Writer(ObjectWriter):
 
 
 def _expected(parts: Sequence[_Arrived], size: int) -> dict[str, Any]:
-    """The checksum and size of the object that the store puts together of these parts. It compares before anybody sees
-    the object."""
+    """Return the checksum and size of the object that the store puts together of these parts. It compares before
+    anybody sees the object."""
     crc = 0
     for part in parts:
         crc = crc32c_combined(crc, part.crc, part.size)

@@ -27,12 +27,12 @@ class ObjectsBeside:
         return cls(storage.list(names.CATALOG), storage.list(names.RUNS), storage.list(names.DIGESTS))
 
     def written_since(self, time: int) -> int:
-        """The bytes of those that were written at `time` (ms since the epoch, the store's clock) or later."""
+        """Return the bytes of those that were written at `time` (ms since the epoch, the store's clock) or later."""
         found = (*self.catalog, *self.runs, *self.digests)
         return sum(info.size for info in found if info.modified * 1000 >= time)
 
     def read(self) -> CatalogObjects:
-        """The objects among them that runs read."""
+        """Return the objects among them that runs read."""
         commits = [number for info in self.catalog if (number := names.parse_commit(info.path)) is not None]
         bundles = sum(names.parse_bundle(info.path) is not None for info in self.catalog)
         folded = [found[0] for info in self.catalog if (found := names.parse_checkpoint(info.path)) is not None]
@@ -51,5 +51,5 @@ class ObjectsBeside:
 
 
 def stored_of(infos: Sequence[ObjectInfo]) -> StoredObjects:
-    """How many they are, and their bytes."""
+    """Return how many they are, and their bytes."""
     return StoredObjects(len(infos), sum(info.size for info in infos))

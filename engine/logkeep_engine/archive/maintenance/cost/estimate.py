@@ -69,7 +69,7 @@ class CostQuestion:
 def cost_of(
     archive: Archive, state: ArchiveState, asked: CostQuestion, now: int, shows: Shows = as_counted
 ) -> ArchiveCost:
-    """The cost of the archive at `now` (ms since the epoch). `shows` as in `incarnations.taken`. Raises storage
+    """Return the cost of the archive at `now` (ms since the epoch). `shows` as in `incarnations.taken`. Raises storage
     errors."""
     return _Estimate(archive, state, asked, now).made(shows)
 
@@ -166,7 +166,7 @@ class _Estimate:
         )
 
     def _fresh_epochs(self) -> set[int]:
-        """The epochs of the runs by which the archive has grown lately."""
+        """Return the epochs of the runs by which the archive has grown lately."""
         if self._growth is None:
             return set()
         fresh = {run.run_id for run in self._growth.runs}
@@ -224,8 +224,8 @@ class _Estimate:
         )
 
     def _bytes_grown(self) -> float:
-        """The bytes of all objects of segments that were added lately. Retention may have removed some of them, of
-        which only the bytes of logs are known: they took as much as those that are left."""
+        """Return the bytes of all objects of segments that were added lately. Retention may have removed some of them,
+        of which only the bytes of logs are known: they took as much as those that are left."""
         if self._growth is None:
             return 0.0
         logs, stored = sum(sums.fresh_logs for sums in self._sums.values()), self._fresh
@@ -235,7 +235,7 @@ class _Estimate:
         return sum(run.bytes for run in self._growth.runs) * (stored / logs if logs else 1.0)
 
     def _topic_growth(self, sums: _Sums) -> int | None:
-        """A topic's share of the growth; None if the segments that would show it are gone."""
+        """Return a topic's share of the growth; None if the segments that would show it are gone."""
         if self._growth is None:
             return None
         if not self._fresh:
@@ -263,7 +263,7 @@ class _Estimate:
         )
 
     def _run(self) -> RequestCount:
-        """The requests of a backup in addition to those for segments, with as many commits as runs have made on
+        """Return the requests of a backup in addition to those for segments, with as many commits as runs have made on
         average."""
         attempts = sum(run.attempts for run in self._state.runs.values())
         return of_a_run(self._beside.read(), round((self._state.commit + 1) / max(1, attempts)))
@@ -302,7 +302,7 @@ class _Estimate:
         )
 
     def _expired(self) -> list[Expired] | None:
-        """The segments that the limits would remove now."""
+        """Return the segments that the limits would remove now."""
         return None if self._limits is None else expired(self._state, self._limits, self._now)
 
     def _retention(self, gone: Sequence[Expired] | None, stored: StoredKinds) -> RetentionFacts | None:
@@ -322,7 +322,7 @@ class _Estimate:
         )
 
     def _projections(self, now: int, grown: GrowthFacts, topics: Sequence[TopicCost]) -> Iterator[Projection]:
-        """The bytes in some days. All objects that are not of segments stay."""
+        """Yield the bytes in some days. All objects that are not of segments stay."""
         for days in PROJECTED_DAYS:
             size = now + days * (grown.bytes_per_day + grown.other_per_day)
             left = self._retained(days, now + days * grown.other_per_day, topics)
@@ -335,7 +335,7 @@ class _Estimate:
             )
 
     def _retained(self, days: int, base: int, topics: Sequence[TopicCost]) -> int | None:
-        """The bytes in some days if the limits are those of every run until then. None without limits, or if
+        """Return the bytes in some days if the limits are those of every run until then. None without limits, or if
         the growth of a topic is not known."""
         limits = self._limits
         if limits is None or any(topic.bytes_per_day is None for topic in topics):

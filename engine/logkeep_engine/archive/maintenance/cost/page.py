@@ -37,7 +37,7 @@ _BARS = 120  # of the plot of what runs have archived, at most
 
 
 def page_of(cost: ArchiveCost) -> str:
-    """The page."""
+    """Return the page."""
     words = CostWords(cost)
     largest = sorted(cost.topics, key=lambda topic: (-topic.bytes, topic.name, topic.topic_id))
     more = [f"<p>And {len(largest) - MAX_ROWS:,} more topics.</p>"] if len(largest) > MAX_ROWS else []
@@ -58,12 +58,12 @@ def page_of(cost: ArchiveCost) -> str:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of text. All columns but the first are numbers."""
+    """Return a table of text. All columns but the first are numbers."""
     return table([head if at == 0 else f"#{head}" for at, head in enumerate(heads)], rows)
 
 
 def _archived(runs: Sequence[BackedUp]) -> Iterator[str]:
-    """The bytes that runs have archived, as bars over the times of their ends."""
+    """Yield the bytes that runs have archived, as bars over the times of their ends."""
     if not runs:
         return
     first, last = min(run.end for run in runs), max(run.end for run in runs)
@@ -85,7 +85,7 @@ def _archived(runs: Sequence[BackedUp]) -> Iterator[str]:
 
 
 def _projected(cost: ArchiveCost, words: CostWords) -> Iterator[str]:
-    """The bytes from now on, as lines, and as a table."""
+    """Yield the bytes from now on, as lines, and as a table."""
     if not cost.projections:
         return
     last = cost.projections[-1].days

@@ -51,12 +51,13 @@ NO_REQUESTS = RequestCount()
 
 
 def puts(size: int) -> int:
-    """The requests that write an object."""
+    """Return the requests that write an object."""
     return 1 if size <= PART_BYTES else -(-size // PART_BYTES) + 2
 
 
 def gets(size: int) -> int:
-    """The requests that read an object block by block. The last one gets less than a block, and so is the last."""
+    """Return the requests that read an object block by block. The last one gets less than a block, and so is the
+    last."""
     return size // DEFAULT_BLOCK + 1
 
 
@@ -74,9 +75,9 @@ class SegmentRequests(NamedTuple):
 
 
 def requests_of(topic: str, entry: SegmentEntry) -> SegmentRequests:
-    """The requests for a segment of the topic of this name. A backup in a format that names objects by offsets first
-    looks whether one is there. A restore checks all of a segment, and then reads the log once more. The requests for a
-    pack are shared out to its segments: each has those for the blocks that begin in it."""
+    """Return the requests for a segment of the topic of this name. A backup in a format that names objects by offsets
+    first looks whether one is there. A restore checks all of a segment, and then reads the log once more. The requests
+    for a pack are shared out to its segments: each has those for the blocks that begin in it."""
     sizes = entry.files.sizes(entry)
     log = sizes.pop(entry.log_suffix)
     if (files := entry.pack_files) is not None:
@@ -101,14 +102,14 @@ def requests_of(topic: str, entry: SegmentEntry) -> SegmentRequests:
 
 
 def _crossed(place: FilePlace, block: int) -> int:
-    """How many blocks of an object begin in a part of it, so that the parts together have all of its blocks."""
+    """Return how many blocks of an object begin in a part of it, so that the parts together have all of its blocks."""
     return -(-place.end // block) - -(-place.start // block)
 
 
 def to_make_snapshot(entry: SegmentEntry) -> RequestCount:
-    """The requests that read a segment, or a part of an older snapshot, for a new snapshot. A segment is read for the
-    keys, and again for what stays. Where the keys do not fit into memory there are more passes, which no catalog
-    shows."""
+    """Return the requests that read a segment, or a part of an older snapshot, for a new snapshot. A segment is read
+    for the keys, and again for what stays. Where the keys do not fit into memory there are more passes, which no
+    catalog shows."""
     passes = 1 if entry.layout is Layout.SNAPSHOT else 2
     return RequestCount(get=passes * _log_gets(entry), read=passes * entry.files.sizes(entry)[entry.log_suffix])
 
@@ -156,30 +157,30 @@ class CatalogObjects:
 
 
 def of_a_run(catalog: CatalogObjects, commits: int) -> RequestCount:
-    """The requests of a backup in addition to those for segments, with this many commits: archive.json (to find out
-    whether the store creates conditionally), the plan, the cluster's state, two heartbeats. After each commit the run
-    looks for a bundle."""
+    """Return the requests of a backup in addition to those for segments, with this many commits: archive.json (to find
+    out whether the store creates conditionally), the plan, the cluster's state, two heartbeats. After each commit the
+    run looks for a bundle."""
     own = RequestCount(put=5 + commits, get=4 + commits, list=1)
     return catalog.to_load + catalog._to_find_lost + own
 
 
 def of_a_verification(catalog: CatalogObjects, objects: int) -> RequestCount:
-    """The requests of `verify` in addition to those for segments. It lists all `objects` of topics."""
+    """Return the requests of `verify` in addition to those for segments. It lists all `objects` of topics."""
     listed = 1 + 2 * lists(catalog.objects) + lists(catalog.runs) + lists(objects)
     read = 1 + catalog.objects + catalog.states + catalog.beats
     return RequestCount(get=read, list=listed, read=catalog.bytes)
 
 
 def of_a_restore(catalog: CatalogObjects, partitions: int, listed: int) -> RequestCount:
-    """The requests of a restore in addition to those for segments, with its state in the archive: a map of offsets for
-    each partition, and eight files of the run. `listed` requests list the objects of its topics."""
+    """Return the requests of a restore in addition to those for segments, with its state in the archive: a map of
+    offsets for each partition, and eight files of the run. `listed` requests list the objects of its topics."""
     own = RequestCount(put=8 + partitions, get=4, list=3 + listed)
     return catalog.to_load + catalog._to_find_lost + own
 
 
 def to_write_record_files(partitions: int) -> RequestCount:
-    """The requests of a backup of format Records for the two files next to the segments of each partition. Before it
-    writes either kind it looks once whether it is still the newest run."""
+    """Return the requests of a backup of format Records for the two files next to the segments of each partition.
+    Before it writes either kind it looks once whether it is still the newest run."""
     return RequestCount(put=2 * partitions, get=2 * partitions + 4, list=2) if partitions else NO_REQUESTS
 
 

@@ -35,11 +35,11 @@ class CostWords:
         return f", {self.price(value)} a month" if value is not None and self.priced else ""
 
     def prices(self, *values: float | None) -> tuple[str, ...]:
-        """A column for each price, if there are prices."""
+        """Return a column for each price, if there are prices."""
         return tuple(self.price(value) for value in values) if self.priced else ()
 
     def heads(self, *names: str) -> tuple[str, ...]:
-        """The heads of these columns."""
+        """Return the heads of these columns."""
         return names if self.priced else ()
 
 
@@ -49,7 +49,7 @@ def _number(value: float) -> str:
 
 
 def summary_of(cost: ArchiveCost, words: CostWords) -> Rows:
-    """Names, and what they stand for."""
+    """Return names, and what they stand for."""
     stored = cost.stored
     kinds = (
         ("logs", stored.logs),
@@ -103,7 +103,7 @@ def _below(size: int | None) -> str:
 
 
 def operations_of(cost: ArchiveCost, words: CostWords) -> tuple[Sequence[str], Rows]:
-    """The heads and rows of the requests of each kind of run."""
+    """Return the heads and rows of the requests of each kind of run."""
     found = cost.operations
     named = (
         ("backup of all that is stored", found.backup),
@@ -120,7 +120,7 @@ def operations_of(cost: ArchiveCost, words: CostWords) -> tuple[Sequence[str], R
 
 
 def projected_of(cost: ArchiveCost, words: CostWords) -> tuple[Sequence[str], Rows]:
-    """The heads and rows of what is stored now and later."""
+    """Return the heads and rows of what is stored now and later."""
     limited = cost.retention is not None
     gone = cost.retention
     left = None if gone is None else cost.bytes - gone.bytes
@@ -137,7 +137,7 @@ def projected_of(cost: ArchiveCost, words: CostWords) -> tuple[Sequence[str], Ro
 
 
 def topic_heads(cost: ArchiveCost) -> Sequence[str]:
-    """The columns of the table of topics."""
+    """Return the columns of the table of topics."""
     words = CostWords(cost)
     snapshots = ("snapshots", "below snapshots") if any(topic.compacted for topic in cost.topics) else ()
     retention = ("retention removes",) if cost.retention is not None else ()
@@ -147,7 +147,7 @@ def topic_heads(cost: ArchiveCost) -> Sequence[str]:
 
 
 def topics_of(cost: ArchiveCost, topics: Sequence[TopicCost], words: CostWords) -> Rows:
-    """A row for each of these topics."""
+    """Return a row for each of these topics."""
     compacted = any(topic.compacted for topic in cost.topics)
     again = {topic.name for topic in cost.topics}
     several = len(again) < len(cost.topics)

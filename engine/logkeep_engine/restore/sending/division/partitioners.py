@@ -95,7 +95,7 @@ def sample_keys(task: KeySampleTask, context: TaskContext) -> KeySample:
 
 
 def _places(task: KeySampleTask, segments: Sequence[SegmentEntry]) -> tuple[list[tuple[int, ...]], bool]:
-    """Where each partitioner puts keys of a partition, the newest ones, and whether no record was left out.
+    """Return where each partitioner puts keys of a partition, the newest ones, and whether no record was left out.
 
     Which keys are taken depends on offsets and records alone: a later start, which may find the segments merged, must
     take the same ones."""
@@ -112,8 +112,8 @@ def _places(task: KeySampleTask, segments: Sequence[SegmentEntry]) -> tuple[list
 def _newest(
     task: KeySampleTask, segments: Sequence[SegmentEntry], since: int
 ) -> tuple[dict[bytes, tuple[int, tuple[int, ...]]], int]:
-    """The last offset of each key from an offset on, with its places, and the number of records. An empty key says
-    nothing: librdkafka's producers put it anywhere."""
+    """Return the last offset of each key from an offset on, with its places, and the number of records. An empty key
+    says nothing: librdkafka's producers put it anywhere."""
     found: dict[bytes, tuple[int, tuple[int, ...]]] = {}
     records = 0
     for part in open_damaged(task.storage, task.topic, segments, aborted=()).records(since):
@@ -158,7 +158,7 @@ def _sample_task(context: RestoreContext, planned: Planned, topic: TopicPlan) ->
 
 
 def with_partitioners(context: RestoreContext, planned: Planned) -> tuple[Planned, list[str]]:
-    """The plan with the partitioner of each topic that is divided, and what to report about them.
+    """Return the plan with the partitioner of each topic that is divided, and what to report about them.
 
     Raises TargetUnsuitable for topics whose records lie by another partitioner than the spec says, or by none that is
     known if the spec says nothing."""
@@ -232,7 +232,7 @@ def _told(plan: RestorePlan, samples: Mapping[str, KeySample], wanted: Partition
 
 
 def _listed(names: Mapping[str, str], samples: Mapping[str, KeySample]) -> str:
-    """The topics, with what was found of the first ones."""
+    """Return the topics, with what was found of the first ones."""
     shown: Sequence[str] = [f"topic {names[target]} ({samples[target]})" for target in sorted(samples)]
     more = f"; and {so_many(len(shown) - _SHOWN, 'more topic')}" if len(shown) > _SHOWN else ""
     return "; ".join(shown[:_SHOWN]) + more

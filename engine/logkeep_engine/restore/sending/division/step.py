@@ -31,8 +31,8 @@ def refuse_many_pairs(plan: RestorePlan) -> None:
 
 
 def with_known(context: RestoreContext, planned: Planned, tasks: Sequence[RestoreTask]) -> list[RestoreTask]:
-    """The same tasks. Where an earlier start may have written, the targets of divided topics are read for them: each
-    partition once."""
+    """Return the same tasks. Where an earlier start may have written, the targets of divided topics are read for them:
+    each partition once."""
     divided = {(task.topic.target, task.part.partition) for task in tasks if task.topic.divided}
     if planned.fresh or not divided:
         return list(tasks)
@@ -64,7 +64,7 @@ def with_known(context: RestoreContext, planned: Planned, tasks: Sequence[Restor
 
 
 def pairs_by_target(topic: TopicPlan) -> dict[int, list[PartitionPlan]]:
-    """The pairs of a divided topic, by partition of the target."""
+    """Return the pairs of a divided topic, by partition of the target."""
     found: dict[int, list[PartitionPlan]] = {}
     for part in topic.partitions:
         found.setdefault(part.target, []).append(part)

@@ -29,8 +29,8 @@ MOST_RECORDS = 10_000
 
 
 def most_bytes(targets: int, max_batch_bytes: int) -> int:
-    """The bytes of a batch before compression, for a topic of this many partitions that takes batches of this size. It
-    is part of the rule by which batches are made: the number of the plan stands for it."""
+    """Return the bytes of a batch before compression, for a topic of this many partitions that takes batches of this
+    size. It is part of the rule by which batches are made: the number of the plan stands for it."""
     return min(max(_LEAST_BYTES, min(_MOST_BYTES, _ALL_BYTES // targets)), packed_limit(max_batch_bytes))
 
 
@@ -68,7 +68,7 @@ class DividedStream:
             self._index[outlet] += count
 
     def _fed(self, item: Outgoing) -> list[Share]:
-        """The batches that are full when the records of this one are divided."""
+        """Return the batches that are full when the records of this one are divided."""
         batch = memoryview(b"".join(item.data or ()))
         header = parse_header(batch)
         try:
@@ -94,7 +94,7 @@ def _taken(divider: Divider, packed: bytes | memoryview, header: BatchHeader, it
 
 
 def _batch(share: Share, producer_id: int, index: int) -> Outgoing:
-    """The batch of an outlet; `index` is the number of the outlet's records before it."""
+    """Return the batch of an outlet; `index` is the number of the outlet's records before it."""
     outlet, codec, count, body, first_time, highest_time, source_end = share
     data = made_batch(
         Codec(codec),
