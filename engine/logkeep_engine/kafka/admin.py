@@ -150,9 +150,9 @@ class Admin:
         so it is made again when its answer is lost. `only_check`: nothing is changed."""
 
         async def ask(survey: Survey) -> OrderResults:
+            node, call = await survey.pool.controller(), alter_configs(wanted, only_check=only_check)
             if not only_check:
                 self._permit()
-            node, call = await survey.pool.controller(), alter_configs(wanted, only_check=only_check)
             answer = await survey.pool.ask(node, call, survey.patience / ATTEMPTS)
             for code, reason in answer.results.values():
                 if (code in UNREACHABLE and survey.time_left()) or code == Code.NOT_CONTROLLER:

@@ -14,9 +14,10 @@ from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import RestoreBusy
 from logkeep_engine.kafka import positions
 from logkeep_engine.kafka.client import RawClient
-from logkeep_engine.kafka.connection import KafkaConnection
+from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.groups import GroupPosition
+from logkeep_engine.kafka.kept_pool import Question
 from logkeep_engine.kafka.positions import FetchedPosition
 from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.kafka.user_requests import Acl, Quota
@@ -139,9 +140,17 @@ CHANGES: list[Callable[[ControlPlane], Any]] = [
 
 
 class NoPool:
-    """Stands for connections to brokers. Nobody asks them anything."""
+    """Stands for connections to brokers. Nobody asks them anything but who the controller is."""
+
+    limits = Limits()
 
     def __init__(self, *_: object) -> None:
+        pass
+
+    async def controller(self) -> int:
+        return 1
+
+    async def connected(self, *_: int) -> None:
         pass
 
     async def __aenter__(self) -> Self:
@@ -155,9 +164,13 @@ class NoPool:
 def test_no_change_of_the_cluster_is_asked_for_without_a_look(
     change: Callable[[ControlPlane], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ControlPlane, "_connect", lambda _: None)
+    def on_no_pool(_: ControlPlane, question: Question[Any], reach: float) -> Any:
+        return asyncio.run(cast(Any, question(cast(Any, NoPool()))))
+
+    monkeypatch.setattr(ControlPlane, "_on_a_pool", on_no_pool)
     monkeypatch.setattr(positions, "BrokerPool", NoPool)
     with ControlPlane(KafkaConnection(("127.0.0.1:1",)), timeout=1.0) as control:
+        control._connected = True
         control.only_while(not_permitted)
         with pytest.raises(RestoreBusy, match="not permitted"):
             change(control)

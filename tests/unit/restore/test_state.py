@@ -55,7 +55,7 @@ def test_a_result_that_cannot_be_read_is_named(data: bytes, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "data", [b"[]", b"{", b'{"facts": null, "warnings": []}', b'{"format": 1, "facts": {"acls": 1}, "warnings": []}']
+    "data", [b"[]", b"{", b'{"facts": null, "warnings": []}', b'{"format": 1, "facts": {"acls": -1}, "warnings": []}']
 )
 def test_a_note_of_acls_that_cannot_be_read_is_named(data: bytes, tmp_path: Path) -> None:
     state = RestoreState(LocalStorage(tmp_path.as_uri()), "restore-1")
