@@ -39,9 +39,9 @@ def make(folder: Path, commits: int, segments: int) -> None:
     """Write the archive: a begin, a data commit and an end for each run, and checkpoints as they fall due."""
     from logkeep_engine.archive import names
     from logkeep_engine.archive.catalog import checkpoint
+    from logkeep_engine.archive.catalog.checkpoint import CheckpointPolicy
     from logkeep_engine.archive.catalog.commits import dump_commit, sha256_of
     from logkeep_engine.archive.catalog.documents import ArchiveInfo, dump_info
-    from logkeep_engine.archive.catalog.policies import CheckpointPolicy
     from logkeep_engine.archive.catalog.state import ArchiveState
 
     (folder / names.CATALOG).mkdir(parents=True)

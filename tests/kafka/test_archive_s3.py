@@ -10,8 +10,8 @@ import pytest
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.checkpoint import CheckpointPolicy
 from logkeep_engine.archive.catalog.facts import RunOutcome
-from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.backup.model.plan import CHUNK_BYTES
 from logkeep_engine.errors import ArchiveBusy, ArchiveFenced, ArchiveMissing, BucketMissing
@@ -113,7 +113,7 @@ def test_a_writer_that_lost_its_archive_stops_without_harm(storage: Storage) -> 
 
 _RUN_FOREVER = """
 import sys
-from logkeep_engine.archive.catalog.policies import CheckpointPolicy
+from logkeep_engine.archive.catalog.checkpoint import CheckpointPolicy
 from logkeep_engine.storage import open_uri
 from tests.unit.archive.build import ORDERS, begin, chunk
 storage = open_uri(*sys.argv[1:4])

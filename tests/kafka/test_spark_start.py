@@ -201,7 +201,7 @@ def test_little_work_is_done_in_a_pod_without_executors_and_without_java() -> No
 import json, os, sys
 from logkeep_engine.contract.running import SparkSpec
 from logkeep_engine.spark.nursery import Nursery
-from logkeep_engine.spark.job_session import PlacedSession
+from logkeep_engine.spark.job_session import JobSession
 from logkeep_engine.tasks import Demand, no_update
 
 def double(item, context):
@@ -210,7 +210,7 @@ def double(item, context):
 executors, found = [], {}
 conf = {"spark.driver.memory": "512m", "spark.kubernetes.container.image": "engine:1", "spark.executor.instances": "2"}
 nursery = Nursery()
-with PlacedSession(SparkSpec(), conf, os.environ, nursery, s3=False, placed=executors.append) as session:
+with JobSession(SparkSpec(), conf, os.environ, nursery, s3=False, placed=executors.append) as session:
     slots = session.expect(Demand(3, 1 << 20))
     for _ in range(2):
         session.runner().run([1, 2, 3], double, found.__setitem__, no_update)

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, cast
 from unittest.mock import patch
 
-from logkeep_engine.archive.catalog.policies import CheckpointPolicy
+from logkeep_engine.archive.catalog.checkpoint import CheckpointPolicy
 from logkeep_engine.archive.catalog.writer import Timing
 from logkeep_engine.archive.maintenance.bundling import bundle_old_commits
 from logkeep_engine.contract.cluster import ClusterSpec

@@ -7,17 +7,19 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from logkeep_engine.contract.model import replace
+from logkeep_engine.contract.names import BACKUP_RUN
 from logkeep_engine.contract.request_files import hash_of_config_map
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.contract.values import parse_timestamp
-from logkeep_operator.api import Condition, RunStatus
+from logkeep_engine.contract.visible import visible
+from logkeep_operator.api import Condition, Resource, RunStatus, Status
+from logkeep_operator.api.resource import ANNOTATION_RUN, ANNOTATION_RUN_AGAIN
 from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.backup_runs import asked_hash
 from logkeep_operator.reconcile.observed import JobState, Observed, RunOrigin
 from logkeep_operator.reconcile.plan import Create, DeleteConfigMap, DeleteJob, EnsureAccess, EnsureNetworkPolicy
 from logkeep_operator.reconcile.queue import RunQueue, place_of
-from logkeep_operator.reconcile.requested import requested_by
 from logkeep_operator.reconcile.runs import WantedRun, is_dry_run, is_release, wanted_run
 from logkeep_operator.reconcile.schedule import goes_on, scheduled_times, with_times
 from logkeep_operator.reconcile.stale_keys import reconciles
@@ -37,6 +39,54 @@ from logkeep_operator.resources import (
     request_name,
 )
 from logkeep_operator.settings import EngineSettings
+
+# ---- requested
+
+# Words for what asked for a run: `requestedBy` of its request, its result and the status, and in an event.
+#
+# The operator knows which input was new when it started the run. It does not know who wrote the input. The value of
+# an annotation is a claim by a user who may write the resource; the API server's audit log knows the user.
+
+
+MAX_CLAIM = 128
+"""Characters of an annotation's value that are kept."""
+_MAX_NAMED = 5
+
+
+def requested_by(observed: Observed, wanted: WantedRun) -> str:
+    """Return the words for it: the reasons that are new, or the resource's spec if none of them is."""
+    resource, before = observed.resource, observed.resource.status
+    found = [
+        *_annotation(resource, before, wanted),
+        *_asked(observed, before, wanted),
+        *_schedule(resource, before, wanted),
+    ]
+    return ", ".join(found) or f"spec of {resource.key.kind} {resource.key.namespace}/{resource.key.name}"
+
+
+def _annotation(resource: Resource, before: Status, wanted: WantedRun) -> list[str]:
+    handled = before.last_handled_run if resource.key.is_backup else before.last_handled_run_again
+    if not wanted.trigger or wanted.trigger == handled:
+        return []
+    name = ANNOTATION_RUN if resource.key.is_backup else ANNOTATION_RUN_AGAIN
+    claim = visible(wanted.trigger)
+    return [f"annotation {name}: {claim if len(claim) <= MAX_CLAIM else claim[: MAX_CLAIM - 1] + '…'}"]
+
+
+def _asked(observed: Observed, before: Status, wanted: WantedRun) -> list[str]:
+    if wanted.asked is None or wanted.asked == before.last_handled_backup_runs:
+        return []
+    namespace = observed.resource.key.namespace
+    waiting = sorted(f"{BACKUP_RUN} {namespace}/{one.name}" for one in observed.asked if one.pending)
+    more = [f"{len(waiting) - _MAX_NAMED} more"] if len(waiting) > _MAX_NAMED else []
+    return [*waiting[:_MAX_NAMED], *more]
+
+
+def _schedule(resource: Resource, before: Status, wanted: WantedRun) -> list[str]:
+    if wanted.scheduled is None or wanted.scheduled == before.last_schedule_time:
+        return []
+    return [f"schedule of {resource.key.kind} {resource.key.namespace}/{resource.key.name}, due {wanted.scheduled}"]
+
 
 Spec = KafkaBackupSpec | KafkaRestoreSpec
 

@@ -27,8 +27,7 @@ from logkeep_engine.archive.maintenance.inspect import describe
 from logkeep_engine.archive.reading.view import choose
 from logkeep_engine.backup.planning.generations import GenerationPolicy, activation
 from logkeep_engine.backup.reconcile.comparing import ComparedKeys
-from logkeep_engine.backup.reconcile.healing import CHANGED, FIRST, WRONG, make_due, why_not
-from logkeep_engine.backup.reconcile.report import ReconcileReport
+from logkeep_engine.backup.reconcile.report import CHANGED, FIRST, WRONG, ReconcileReport, make_due, why_not
 from logkeep_engine.backup.reconcile.task import ReconciledPartition
 from logkeep_engine.backup.run.snapshots import due
 from logkeep_engine.contract.compacted import Snapshots

@@ -5,7 +5,7 @@ from typing import cast
 
 from logkeep_engine.archive.catalog.cluster_state import ClusterState
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.restore.cluster_state.cluster_settings import ClusterDifferences
+from logkeep_engine.restore.cluster_state.step import ClusterDifferences
 
 STATE = ClusterState(
     "run-1",

@@ -28,7 +28,7 @@ from logkeep_engine.log.consumed import PlainRecord
 from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.model.point import ends_as_of
-from logkeep_engine.restore.planning.aborted_preview import preview_aborted
+from logkeep_engine.restore.run.dry_run import preview_aborted
 from logkeep_engine.restore.sending.restore_task import RestoreTask
 from logkeep_engine.restore.sending.stream import stream_of
 from logkeep_engine.restore.streams.clip import Clip, clipped

@@ -16,7 +16,7 @@ NOT_NEEDED = {
 """Packages that take long to import. A process needs one of them for some runs, and loads it then, or never."""
 
 _STARTS = {
-    "a backup's driver": "from logkeep_engine.spark import driver; from logkeep_engine.backup import run",
+    "a backup's driver": "from logkeep_engine.spark import driver; from logkeep_engine.backup.run import backup_run",
     "a restore's driver": "from logkeep_engine.spark import driver; from logkeep_engine.restore.run import entry",
 }
 

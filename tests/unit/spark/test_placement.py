@@ -7,8 +7,14 @@ import pytest
 from logkeep_engine.backup.model.plan import UNKNOWN_RECORD_BYTES, Piece, demand_of
 from logkeep_engine.contract.running import DriverSpec, ExecutorSpec, SparkSpec
 from logkeep_engine.spark.conf import EXECUTOR_IDLE_SECONDS
-from logkeep_engine.spark.job_session import EXECUTOR_WAIT_SECONDS
-from logkeep_engine.spark.placement import IN_DRIVER_BYTES, SLOT_BYTES, SLOT_BYTES_PER_SECOND, Placement, place
+from logkeep_engine.spark.job_session import (
+    EXECUTOR_WAIT_SECONDS,
+    IN_DRIVER_BYTES,
+    SLOT_BYTES,
+    SLOT_BYTES_PER_SECOND,
+    Placement,
+    place,
+)
 from logkeep_engine.tasks import Demand
 
 GIB = 1 << 30

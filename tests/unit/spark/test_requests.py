@@ -14,7 +14,7 @@ from logkeep_engine.contract.request_files import mounted_files, request_hash
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.errors import RequestReplaced, SpecError
 from logkeep_engine.spark import driver
-from logkeep_engine.spark.requests import TEMPLATE_KEY, read_request
+from logkeep_engine.spark.driver import TEMPLATE_KEY, read_request
 
 REQUEST = RunRequest(
     kind="KafkaBackup", name="nightly", namespace="team", run_id="r1", spec={"topics": {"include": ["x"]}}

@@ -29,6 +29,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -62,6 +63,32 @@ from logkeep_engine.archive.catalog.unpurged import Unpurged
 from logkeep_engine.archive.names import MAX_EPOCH
 from logkeep_engine.errors import ArchiveMismatch
 from logkeep_engine.log.memory import checkpoint_most
+
+# ---- policies
+
+# When the writer of an archive writes checkpoints. Pure.
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPolicy:
+    """A checkpoint is due after `commits` commits if they are an eighth of the last checkpoint, once they are as large
+    as it, or after `most_commits` whatever their size: each is an object that opening the archive reads.
+
+    Small archives are not below `min_bytes` in the second rule. KIP-630 does the same with
+    `metadata.log.max.record.bytes.between.snapshots`.
+    """
+
+    commits: int = 64
+    min_bytes: int = 4 << 20
+    most_commits: int = 1000
+
+    def due(self, commits: int, size: int, last_checkpoint: int) -> bool:
+        if commits == 0:
+            return False
+        if size >= max(self.min_bytes, last_checkpoint) or commits >= self.most_commits:
+            return True
+        return commits >= self.commits and size * 8 >= last_checkpoint
+
 
 LAYOUT = 1
 FRAME_BYTES = 1 << 20  # the content of a frame: a small one keeps the memory of writers and readers small

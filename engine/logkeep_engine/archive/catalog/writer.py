@@ -26,6 +26,7 @@ from typing import Self
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import checkpoint, commits
 from logkeep_engine.archive.catalog.archive import Archive, SinceCheckpoint
+from logkeep_engine.archive.catalog.checkpoint import CheckpointPolicy
 from logkeep_engine.archive.catalog.facts import (
     NO_COMMIT,
     Branching,
@@ -49,7 +50,6 @@ from logkeep_engine.archive.catalog.lineage import UNKNOWN, LeaderEpoch, LeaderS
 from logkeep_engine.archive.catalog.lost_tail import FoundTails, store_record
 from logkeep_engine.archive.catalog.owner import check_owner, check_signs, confirm_owner, take
 from logkeep_engine.archive.catalog.packed import PackId
-from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.receipts import (
     ReceiptCheck,
     check_removal,

@@ -26,8 +26,7 @@ from logkeep_engine.archive.reading.view import choose
 from logkeep_engine.archive.reports import create_report
 from logkeep_engine.backup.model.selection import added_topics, select_topics
 from logkeep_engine.backup.planning.divergence import standings_of
-from logkeep_engine.backup.reconcile.healing import make_due, to_heal
-from logkeep_engine.backup.reconcile.report import MOST_OFFSETS, ReconcileReport
+from logkeep_engine.backup.reconcile.report import MOST_OFFSETS, ReconcileReport, make_due, to_heal
 from logkeep_engine.backup.reconcile.task import ReconciledPartition, ReconcileTask, reconcile_partitions
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import RECONCILIATION

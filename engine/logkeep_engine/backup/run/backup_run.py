@@ -115,7 +115,7 @@ class BackupRun(ArchivingRun):
             finishing.remove_old,
             finishing.merge_small,
             lambda _: self._bundle(writer),
-            finishing.make_digests,
+            finishing.digest_records,
             finishing.describe,
             *((finishing.look_for_stale_keys,) if self._request.reconcile else ()),
             # The writer's state names what an erasure deletes, so nothing may follow that reads the archive by it.

@@ -3,10 +3,37 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
-from logkeep_engine.archive.catalog.facts import RunOutcome
+from logkeep_engine.archive.catalog.facts import GroupEntry, Partition, RunOutcome, TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.writer import Writer
+from logkeep_engine.archive.maintenance.kept_digests import (
+    AT_ONCE,
+    DigestsInWork,
+    DigestsPlace,
+    OnDigests,
+    keep_as_made,
+)
+from logkeep_engine.archive.maintenance.leftovers import may_have_leftovers
+from logkeep_engine.archive.maintenance.record_digests import (
+    DigestWork,
+    SegmentDigests,
+    fitting,
+    make_digests,
+    reaching_into,
+)
 from logkeep_engine.archive.maintenance.retaining import retain
+from logkeep_engine.archive.reading.partition import open_partition
+from logkeep_engine.archive.writing.record_files import (
+    every_partition,
+    newest_topics,
+    positions_by_partition,
+    write_consumer_offsets,
+    write_partition_indexes,
+)
+from logkeep_engine.backup.model.plan import BackupPlan
 from logkeep_engine.backup.model.selection import retention_rules
 from logkeep_engine.backup.planning.divergence import diverged
 from logkeep_engine.backup.planning.planner import unavailable
@@ -16,8 +43,6 @@ from logkeep_engine.backup.recoverability.watch import EndedBackup
 from logkeep_engine.backup.run.archive_report import archive_report, retained_by
 from logkeep_engine.backup.run.context import BackupContext
 from logkeep_engine.backup.run.merging import merge_segments
-from logkeep_engine.backup.run.record_digests import DigestWork, MakeDigests, OnDigests, make_missing
-from logkeep_engine.backup.run.record_files import write_record_files
 from logkeep_engine.backup.run.snapshots import make_snapshots
 from logkeep_engine.backup.run.summary import data_loss, disagreement_message, loss_facts, loss_message
 from logkeep_engine.contract.archive_format import FormatName
@@ -26,6 +51,86 @@ from logkeep_engine.contract.run import MAX_LIST
 from logkeep_engine.contract.spec import OnDataLoss
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.limits import NO_LIMITS
+from logkeep_engine.log.transactions import Spans
+from logkeep_engine.storage import Storage
+from logkeep_engine.tasks import TaskContext, in_groups
+
+# ---- record digests
+
+# Makes digests of the records that a run has archived, if the resource asks for it, after the run's end.
+#
+# A verification makes the digests that it lacks, so a run does not fail without them.
+
+
+_TASK_BYTES = 256 << 20
+_SEGMENTS_AT_ONCE = 4096  # the driver holds the digests of this many, whatever the archive has
+
+MakeDigests = Callable[[DigestWork, TaskContext], tuple[SegmentDigests, ...]]
+RunTasks = Callable[[Sequence[DigestWork], MakeDigests, OnDigests], None]
+
+
+def make_missing(storage: Storage, state: ArchiveState, epoch: int, run_tasks: RunTasks) -> int:
+    """Make the digests that lack in the partitions of which the run of this epoch has archived something, and keep
+    them. Returns of how many segments. Raises ArchiveDamaged, and what the storage raises.
+    """
+    keys = [key for key in list(state.segments) if any(entry.epoch == epoch for entry in state.segments[key])]
+    groups = in_groups(keys, lambda key: len(state.segments[key]), _SEGMENTS_AT_ONCE)
+    return sum(_make(storage, state, some, run_tasks) for some in groups)
+
+
+def _make(storage: Storage, state: ArchiveState, keys: Sequence[Partition], run_tasks: RunTasks) -> int:
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="logkeep-digests") as pool:
+        partitions = list(pool.map(lambda key: _missing(storage, state, key), keys))
+    work = [item for _, items in partitions for item in items]
+    of = [digests for digests, items in partitions for _ in items]
+    if work:
+        keep_as_made(of, lambda on_result: run_tasks(work, make_digests, on_result))
+    return sum(len(item.segments) for item in work)
+
+
+def _missing(storage: Storage, state: ArchiveState, key: Partition) -> tuple[DigestsInWork, list[DigestWork]]:
+    """Return the digests of a partition, and the work to make those that lack. Those of segments that are gone are
+    dropped."""
+    topic, entries = state.topics[key[0]].name, tuple(state.segments[key])
+    place = DigestsPlace(storage, topic, *key)
+    aborted = Spans.of(open_partition(storage, topic, entries, state.kept(*key)).transactions.aborted)
+    known = fitting(place.load(), entries, aborted)
+    wanted = [entry for entry in entries if entry.base_offset not in known]
+    work = [
+        DigestWork(storage, topic, tuple(group), reaching_into(aborted, group))
+        for group in in_groups(wanted, lambda entry: entry.bytes, _TASK_BYTES)
+    ]
+    return DigestsInWork(place, {}, known, (entry.base_offset for entry in wanted)), work
+
+
+# ---- record files
+
+# Writes the files next to the segments of the Records format, at the end of a run.
+
+
+def write_record_files(
+    writer: Writer, plan: BackupPlan, groups: Sequence[GroupEntry], before: Mapping[str, TopicEntry]
+) -> None:
+    """Bring the files next to the segments up to date (see `archive.writing.record_files`), at the end of a run of the
+    Records format: those of partitions that the run has read, that are new, or where a group stands elsewhere now, and
+    all of them if the run before did not finish. `groups` are the positions after the run, `before` the topics
+    that were known when it began.
+
+    Partitions without records have an index only. Raises ArchiveFenced if another run has taken over.
+    """
+    storage, state = writer.archive.storage, writer.state
+    archived = set(state.segments)
+    if may_have_leftovers(writer):
+        changed = archived
+        empty = set(every_partition(newest_topics(state))) - archived
+    else:
+        changed = {(chunk.topic_id, chunk.partition) for chunk in plan.chunks} & archived
+        empty = set(every_partition(plan.topics)) - set(every_partition(before.values())) - archived
+    were, are = positions_by_partition(state.groups), positions_by_partition(groups)
+    moved = {key for key in archived if were.get(key) != are.get(key)}
+    write_partition_indexes(storage, state, sorted(changed | empty))
+    write_consumer_offsets(storage, state, sorted(changed | moved), groups)
+
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +209,7 @@ def merge_small(context: BackupContext) -> None:
     context.say(str(merged))
 
 
-def make_digests(context: BackupContext) -> None:
+def digest_records(context: BackupContext) -> None:
     """Make digests of what was archived, if asked. A verification makes those that lack, so nothing fails for them."""
     if not context.spec.segment.record_digests:
         return

@@ -36,10 +36,15 @@ from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import ArchiveDamaged, CorruptBatch, SpecError
-from logkeep_engine.restore.model.inexact import exact_nowhere, last_with, refuse_exact_nowhere, refuse_inexact
+from logkeep_engine.restore.model.inexact import (
+    exact_nowhere,
+    last_with,
+    refuse_exact_nowhere,
+    refuse_inexact,
+    refuse_unsettled,
+)
 from logkeep_engine.restore.model.plan import PointPlan
 from logkeep_engine.restore.model.selection import Choice, TopicSelection, select_topics, shown, with_branches
-from logkeep_engine.restore.model.unsettled import refuse_unsettled
 from logkeep_engine.restore.streams.clip import clipped
 from logkeep_engine.storage import Storage
 

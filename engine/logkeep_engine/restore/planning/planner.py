@@ -58,8 +58,7 @@ from logkeep_engine.restore.positions.moves import select_and_rename
 from logkeep_engine.restore.positions.resource_configs import look_at_groups
 from logkeep_engine.restore.sending.division.partitioners import refuse_other_partitioners, with_partitioners
 from logkeep_engine.restore.sending.division.step import refuse_many_pairs
-from logkeep_engine.restore.sending.keyless import refuse_without_key
-from logkeep_engine.restore.sending.without_records import refuse_outside
+from logkeep_engine.restore.sending.without_records import refuse_outside, refuse_without_key
 from logkeep_engine.restore.streams.same import Extent, filling_of, refuse_far, told_filling
 from logkeep_engine.restore.topics.emptiness import refuse_damaged, refuse_empty, refuse_unfinished, told_empty
 from logkeep_engine.restore.topics.hold_notes import refuse_held_by_others

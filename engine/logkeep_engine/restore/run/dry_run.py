@@ -12,9 +12,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import GroupEntry, Partition
+from logkeep_engine.archive.maintenance import rates
 from logkeep_engine.archive.maintenance.cost.requests import requests_of
-from logkeep_engine.archive.maintenance.rates import expected_time
+from logkeep_engine.archive.maintenance.rates import MeasuredRun, expected_time
+from logkeep_engine.archive.names import RUNS
 from logkeep_engine.contract.dry_run import (
     DryRunReport,
     PlannedClusterState,
@@ -25,22 +28,25 @@ from logkeep_engine.contract.dry_run import (
 )
 from logkeep_engine.contract.facts.outcome import EmittedFacts
 from logkeep_engine.contract.model import replace
+from logkeep_engine.contract.names import RESTORE
 from logkeep_engine.contract.restore_spec import RestoreOffsets, RestoreVerification
 from logkeep_engine.contract.restored_topics import TopicRetention
+from logkeep_engine.contract.run import RunResult
+from logkeep_engine.contract.stored import DocumentRefused
 from logkeep_engine.contract.values import so_many
-from logkeep_engine.errors import BrokerRefused, LogkeepError, ObjectCold
+from logkeep_engine.errors import BrokerRefused, LogkeepError, ObjectCold, ObjectMissing
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.kafka.transactions import id_refused
+from logkeep_engine.log.transactions import Spans
 from logkeep_engine.restore.cluster_state.step import check_everything, plan_cluster_state
 from logkeep_engine.restore.model.context import Planned, RestoreContext
 from logkeep_engine.restore.model.plan import RestorePlan, TopicPlan
 from logkeep_engine.restore.model.point_preview import PreviewedPartition, of_restore, previewed
 from logkeep_engine.restore.model.selection import shown
+from logkeep_engine.restore.model.state import RESULT, RestoreState
 from logkeep_engine.restore.model.topics import told_refused_key
-from logkeep_engine.restore.planning.aborted_preview import AbortedPreview, preview_aborted
 from logkeep_engine.restore.planning.planner import RestorePlanner
-from logkeep_engine.restore.planning.rates import measured_restore
 from logkeep_engine.restore.planning.resuming import begun_run
 from logkeep_engine.restore.positions import groups
 from logkeep_engine.restore.positions.moves import select_and_rename
@@ -48,10 +54,90 @@ from logkeep_engine.restore.positions.preview import PreviewedPosition, predicte
 from logkeep_engine.restore.positions.report import nothing_to_move
 from logkeep_engine.restore.sending.partitions import done_partitions
 from logkeep_engine.restore.sending.work import restore_task, with_task
+from logkeep_engine.restore.streams.archived import ArchivedPartition
+from logkeep_engine.restore.streams.left_out import AbortedRecords, LeftOut
 from logkeep_engine.restore.streams.same import deletion_refused, transactional_id
 from logkeep_engine.restore.topics.held_topics import held_topics, told_held
 from logkeep_engine.restore.topics.kafka_topics import emit
 from logkeep_engine.restore.topics.targets import CreatedTopics
+
+# ---- aborted preview
+
+# Counts the records of aborted transactions that a restore will leave out, for its dry run.
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedPreview:
+    """The numbers of records by archived partition; None: to count them, `bytes` of the archive are to be read, which
+    is too much."""
+
+    counts: Mapping[Partition, int] | None
+    bytes: int
+
+
+def preview_aborted(partitions: Iterable[ArchivedPartition], most: int) -> AbortedPreview:
+    """Count the records of aborted transactions in the segments that have some, if these have at most this many bytes.
+    Raises ArchiveDamaged."""
+    found: dict[Partition, int] = {}
+    work: list[tuple[ArchivedPartition, Spans, list[SegmentEntry]]] = []
+    for archived in partitions:
+        found[archived.key] = 0
+        aborted = Spans.of(archived.aborted()) if any(entry.transactional for entry in archived.segments) else Spans()
+        reached = AbortedRecords(aborted, archived.clip, LeftOut())
+        wanted = [entry for entry in archived.segments if archived.clip is None or archived.clip.reaches(entry)]
+        wanted = [entry for entry in wanted if reached.reach(entry.base_offset, entry.next_offset)]
+        if wanted:
+            work.append((archived, aborted, wanted))
+    size = sum(entry.bytes for _, _, wanted in work for entry in wanted)
+    if size > most:
+        return AbortedPreview(None, size)
+    for archived, aborted, wanted in work:
+        left_out = LeftOut()
+        counted = AbortedRecords(aborted, archived.clip, left_out)
+        for entry in wanted:
+            for _ in archived.stretches(entry, counted):
+                pass
+        found[archived.key] = left_out.aborted
+    return AbortedPreview(found, size)
+
+
+# ---- rates
+
+# The rate of earlier restores. Each keeps its result next to its plan: bytes, and the time from beginning to end.
+#
+# The newest that has moved enough to be meaningful counts, one into the same cluster before one into another.
+
+
+_RESULTS_READ = 50
+
+
+def measured_restore(state: RestoreState, cluster_id: str) -> MeasuredRun | None:
+    """Return the restore that says most about one into the cluster, None if there is none."""
+    found = [
+        result
+        for result in _results(state)
+        if result.kind == RESTORE
+        and result.outcome == "Succeeded"
+        and result.earlier_run is None
+        and result.bytes >= rates.LEAST_BYTES
+        and result.end_time > result.start_time
+    ]
+    told = max(found, key=lambda result: (result.cluster_id == cluster_id, result.end_time), default=None)
+    if told is None:
+        return None
+    what = "into this cluster" if told.cluster_id == cluster_id else f"into cluster {told.cluster_id}"
+    return MeasuredRun(told.run_id, what, told.bytes, told.end_time - told.start_time, int(told.end_time * 1000))
+
+
+def _results(state: RestoreState) -> Iterator[RunResult]:
+    """Yield the newest results of runs. What cannot be read says nothing."""
+    there = [info for info in state.storage.list(RUNS) if info.path.endswith(f"/{RESULT}")]
+    for info in sorted(there, key=lambda info: info.modified, reverse=True)[:_RESULTS_READ]:
+        try:
+            yield RunResult.from_json(state.storage.read(info.path))
+        except (ObjectMissing, DocumentRefused):
+            continue
+
 
 _OWN_OBJECTS = 8  # that a restore writes besides its offset maps
 _MOST_POSITIONS = 10_000  # that are looked up one by one

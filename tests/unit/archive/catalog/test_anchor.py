@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.anchor import newest
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.checkpoint import CheckpointPolicy
 from logkeep_engine.archive.catalog.claim import ArchiveClaim, Owner, anchor_of, claim_of, consent_of
 from logkeep_engine.archive.catalog.facts import RunOutcome
-from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.maintenance.bundling import BundlingDone, bundle_old_commits

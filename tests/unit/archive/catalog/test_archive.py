@@ -13,8 +13,8 @@ import pytest
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.checkpoint import CheckpointPolicy
 from logkeep_engine.archive.catalog.facts import Coverage, GroupEntry, Receipt, RunOutcome
-from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.writer import Timing, Writer
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.errors import (

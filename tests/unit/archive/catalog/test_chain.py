@@ -10,9 +10,9 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import bundle, checkpoint
 from logkeep_engine.archive.catalog.anchor import newest
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.checkpoint import CheckpointPolicy
 from logkeep_engine.archive.catalog.claim import ArchiveClaim
 from logkeep_engine.archive.catalog.facts import RunOutcome
-from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.maintenance import bundling
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.contract.anchor import Anchor

@@ -12,11 +12,11 @@ import pytest
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import checkpoint, fields
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.checkpoint import CheckpointPolicy
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, RunOutcome, branch_id
 from logkeep_engine.archive.catalog.held_lines import HeldLine, PartitionFacts
 from logkeep_engine.archive.catalog.lines import Line
 from logkeep_engine.archive.catalog.packed import pack
-from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import Unpurged
 from logkeep_engine.archive.maintenance.catalog_check import check_catalog

@@ -11,8 +11,8 @@ import pytest
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import commits, documents
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.checkpoint import CheckpointPolicy
 from logkeep_engine.archive.catalog.facts import RunOutcome
-from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, begin, chunk

@@ -10,9 +10,9 @@ import pytest
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.anchor import newest
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.checkpoint import CheckpointPolicy
 from logkeep_engine.archive.catalog.claim import ArchiveClaim, Owner
 from logkeep_engine.archive.catalog.facts import RunOutcome
-from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.writer import Timing, begin_run
 from logkeep_engine.archive.maintenance.bundling import bundle_old_commits
 from logkeep_engine.archive.maintenance.verify import verify

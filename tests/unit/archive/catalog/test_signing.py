@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import checkpoint
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.checkpoint import CheckpointPolicy
 from logkeep_engine.archive.catalog.claim import ArchiveClaim, Owner
 from logkeep_engine.archive.catalog.facts import RunOutcome
-from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.signing import NO_KEYS, SigningKeys, name_of, of_commit, signing_keys
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.archive.maintenance import bundling

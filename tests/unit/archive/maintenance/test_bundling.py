@@ -8,9 +8,9 @@ import pytest
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.checkpoint import CheckpointPolicy
 from logkeep_engine.archive.catalog.commit_reader import CatalogListing
 from logkeep_engine.archive.catalog.facts import GroupEntry, RemovedSegment, RunOutcome
-from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.maintenance import bundling
 from logkeep_engine.archive.maintenance.bundling import REST, BundlingDone, bundle_old_commits

@@ -7,9 +7,9 @@ import pytest
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.checkpoint import CheckpointPolicy
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import RunOutcome
-from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.maintenance import verify as verifying
 from logkeep_engine.archive.maintenance.increments import VerifyCycle
 from logkeep_engine.archive.maintenance.segment_check import SegmentCheck, check_all

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.checkpoint import CheckpointPolicy
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, Receipt, RemovedSegment, RunOutcome, TopicEntry
-from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.maintenance.catalog_check import check_continuity
 from logkeep_engine.archive.maintenance.increments import VerifyCycle

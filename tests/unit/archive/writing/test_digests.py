@@ -13,9 +13,9 @@ from logkeep_kernel import Blake3
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.checkpoint import CheckpointPolicy
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
-from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.digests import digest_of
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading.segments import read_segment

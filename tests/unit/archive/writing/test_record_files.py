@@ -13,7 +13,7 @@ from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.archive.writing.record_files import write_consumer_offsets, write_partition_indexes
 from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.backup.model.plan import BackupPlan, Chunk
-from logkeep_engine.backup.run.record_files import write_record_files
+from logkeep_engine.backup.run.finishing import write_record_files
 from logkeep_engine.contract.archive_format import FormatName, FormatOptions
 from logkeep_engine.convert.folder import scan
 from logkeep_engine.errors import ArchiveFenced, StorageUnavailable
