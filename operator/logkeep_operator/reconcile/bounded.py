@@ -6,10 +6,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from logkeep_engine.contract.facts.values import Facts
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.visible import cut
 from logkeep_operator.api import Status
-from logkeep_operator.api.part import StatusPart
 
 MAX_STATUS_BYTES = 128 << 10
 _SHORTER = (512, 256, 128, 64)  # characters of a text
@@ -31,6 +31,6 @@ def _cut(value: Any, most: int) -> Any:
         return cut(value, most)
     if isinstance(value, tuple):
         return tuple(_cut(item, most) for item in value)
-    if isinstance(value, StatusPart):
+    if isinstance(value, Facts):
         return replace(value, **{name: _cut(item, most) for name, item in value})
     return value

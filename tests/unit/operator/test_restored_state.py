@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.contract.facts.outcome import ClusterStateFacts
+from logkeep_engine.contract.facts.outcome import ClusterStateFacts, LossFact
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import RunResult
 from logkeep_operator.api import Phase
@@ -49,6 +49,20 @@ def test_the_status_has_what_the_result_says() -> None:
         "usersTotal": 30,
         "report": "s3://backups/runs/r/cluster-state-restored.json",
     }
+
+
+def test_a_status_is_bounded_whatever_a_result_says_of_users_and_losses() -> None:
+    said = "\U0001f600" * 3000
+    world = started("KafkaRestore")
+    world.reports(
+        result=world.result(
+            cluster_state=replace(FACTS, held_back_list=(said,) * 20, users_to_create=(said,) * 20),
+            loss=(LossFact(topic="t" * 249, partition=0, start=0, end=1, reason=said),) * 20,
+            loss_total=20,
+        )
+    )
+    world.settle()
+    assert len(json.dumps(world.status.to_dict(), ensure_ascii=False).encode()) < 128 << 10
 
 
 def test_the_status_has_no_number_of_what_was_not_archived() -> None:
