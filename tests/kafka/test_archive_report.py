@@ -160,6 +160,7 @@ def test_what_lies_behind_an_open_transaction_is_not_promised(
     long.produce(stuck, b"1", partition=0, timestamp=hour_ago)
     assert long.flush(60) == 0
     topics.produce(stuck, numbers(20))  # acknowledged, and above the last stable offset
+    time.sleep(1.1)  # times are whole seconds
     before = time.time()
     first = told(back_up(backup_spec(kafka, tmp_path, f"{unique}-.*"), "run-1"))
 

@@ -125,8 +125,8 @@ def test_a_run_that_begins_at_another_cluster_names_both_and_changes_nothing(
     moved.move()
     with pytest.raises(BrokerUnavailable) as refused:
         bring_back(restore_spec(moved.right, tmp_path))
-    # The first question goes to the advertised address, so the other cluster is taken for the target.
-    assert is_of(moved.right, moved.other) in str(refused.value)
+    # The bootstrap address is right, and the address that its broker advertises leads to the other cluster.
+    assert is_of(moved.other, moved.right) in str(refused.value)
     moved.move_back()
     assert committed(moved.other, f"{unique}-copy") == []
     assert topic_settings(moved.other, f"{unique}-copy") == {}

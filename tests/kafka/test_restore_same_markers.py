@@ -116,7 +116,7 @@ def test_in_front_of_a_record_it_ends_the_restore(
             bring_back(spec)
     with pytest.raises(TargetChanged, match="marker of a transaction twice") as error:
         bring_back(spec)
-    assert "begin a new restore" in str(error.value.hint)
+    assert "start a new restore" in str(error.value.hint)
 
 
 def test_a_request_that_comes_late_begins_no_transaction(

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from dataclasses import replace as replace  # noqa: PLC0414, so mypy knows the names and types of the changes
 else:
 
-    def replace(value, **changes):
+    def replace(value, /, **changes):
         """Return a model, or a dataclass, with other values in some fields. Those of a model are checked."""
         if isinstance(value, BaseModel):
             return type(value)(**{**value.__dict__, **changes})

@@ -168,7 +168,7 @@ class Admin:
         found = [*(await pool.out_of_reach()).values()]
         more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         raise BrokerTrouble(
-            f"a broker of {', '.join(self._connection.bootstrap)} answers, and names addresses of brokers that cannot "
+            f"a broker of {', '.join(self._connection.bootstrap)} answers, but names addresses of brokers that cannot "
             f"be reached from here: {'; '.join(found[:_SHOWN])}{more}",
             hint=ADVERTISED,
         )

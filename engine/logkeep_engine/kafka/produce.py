@@ -22,11 +22,11 @@ from logkeep_engine.errors import BrokerRefused, LogkeepError, ProduceRefused
 from logkeep_engine.kafka import protocol
 from logkeep_engine.kafka.batch_queue import Batch, BatchQueue
 from logkeep_engine.kafka.brokers import LANES, BrokerPool, Leader
-from logkeep_engine.kafka.client import Behind, ReadBack
 from logkeep_engine.kafka.codes import RETRIABLE, Code
 from logkeep_engine.kafka.encoding import Buffer
 from logkeep_engine.kafka.fetch import Fetcher
 from logkeep_engine.kafka.protocol import LATEST
+from logkeep_engine.kafka.read_back import Behind, ReadBack
 from logkeep_engine.kafka.retry import BrokerTrouble, Patience, raise_for
 from logkeep_engine.log.batch import HEADER_SIZE
 

@@ -100,8 +100,8 @@ def test_the_brokers_reason_is_told() -> None:
     [
         ("r=other,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096", LAST, "not for this login"),
         (f"r={NONCE},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096", LAST, "not for this login"),
-        (FIRST.replace("i=4096", "i=1"), LAST, "wants 1 iterations"),
-        (FIRST.replace("i=4096", "i=99999999"), LAST, "wants 99999999 iterations"),
+        (FIRST.replace("i=4096", "i=1"), LAST, "requires 1 iterations"),
+        (FIRST.replace("i=4096", "i=99999999"), LAST, "requires 99999999 iterations"),
         (FIRST.replace("i=4096", "i=many"), LAST, "cannot be read"),
         (FIRST.replace("s=W22", "s=!"), LAST, "cannot be read"),
         ("", LAST, "cannot be read: 's'"),

@@ -60,8 +60,8 @@ from logkeep_engine.restore.model.point_preview import tell
 from logkeep_engine.restore.model.refusals import Refusals
 from logkeep_engine.restore.model.state import RESULT, RestoreState, archive_place, archive_to_restore, open_state
 from logkeep_engine.restore.planning import restored_before as remembered
+from logkeep_engine.restore.planning.earlier import borne_out, of_earlier, of_now
 from logkeep_engine.restore.planning.planner import RestorePlanner
-from logkeep_engine.restore.planning.restored_before import borne_out, of_earlier, of_now
 from logkeep_engine.restore.planning.resuming import begun_key, finished_before, note_begun
 from logkeep_engine.restore.positions.groups import move_groups
 from logkeep_engine.restore.run.dry_run import find_out, with_refusals
