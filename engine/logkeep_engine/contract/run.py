@@ -37,7 +37,7 @@ from logkeep_engine.contract.facts.values import (
     Word,
 )
 from logkeep_engine.contract.model import Model, replace
-from logkeep_engine.contract.stored import StoredDocument, refused
+from logkeep_engine.contract.stored import DocumentRefused, StoredDocument, refused
 
 MAX_PARTITIONS_SHOWN = 2000  # a ConfigMap holds 1 MiB; an entry is about 200 bytes
 MAX_LIST = MAX_LISTED
@@ -62,9 +62,26 @@ class Document(Model):
         """Return the document of a text. Raises DocumentRefused."""
         body = cls._kind().body_of(text)
         try:
-            return cls.model_validate(body)
+            found = cls.model_validate(body)
         except ValidationError as error:
             raise refused(cls.__name__, error) from error
+        # A default must not stand for a fact that is missing: whoever writes a document writes every key.
+        if lacking := _missing_key(found.model_dump(by_alias=True), body):
+            raise DocumentRefused(f"{cls.__name__}: no key {lacking}")
+        return found
+
+
+def _missing_key(written: Any, body: Any) -> str:
+    """Return the first key of a document that a text lacks; empty if it has all."""
+    if isinstance(written, dict) and isinstance(body, dict):
+        pairs = [(key, value, body.get(key)) for key, value in written.items()]
+        for key in written:
+            if key not in body:
+                return str(key)
+        return next((f"{key}.{found}" for key, a, b in pairs if (found := _missing_key(a, b))), "")
+    if isinstance(written, (list, tuple)) and isinstance(body, list):
+        return next((found for a, b in zip(written, body, strict=False) if (found := _missing_key(a, b))), "")
+    return ""
 
 
 def _consent(text: str) -> str:

@@ -294,6 +294,8 @@ class BrokerPool:
                     )
             except TimeoutError as error:
                 raise self._not_connected(node, f" did not answer within {self.limits.connect:.0f} s") from error
+            except VersionMissing as error:
+                raise self._too_old(node, error) from error
             except (LoginDenied, LoginNotTaken, WrongBroker, OSError) as error:
                 if found := refusal(self.name(node), self._connection.username, error):
                     raise found from error

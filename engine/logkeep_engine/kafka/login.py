@@ -108,8 +108,8 @@ async def _scram(login: Login, say: Callable[[bytes], Awaitable[bytes]]) -> None
         a ^ b for a, b in zip(client_key, mac(hashlib.new(algorithm, client_key).digest(), said), strict=True)
     )
     last = _fields(await say(bare + b",p=" + base64.b64encode(proof)))
-    expected = base64.b64encode(mac(mac(salted, b"Server Key"), said)).decode()
-    if not hmac.compare_digest(last.get("v", ""), expected):
+    expected = base64.b64encode(mac(mac(salted, b"Server Key"), said))
+    if not hmac.compare_digest(last.get("v", "").encode(errors="replace"), expected):
         raise WrongBroker(last.get("e", "its signature is another one"))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from logkeep_engine.contract.dry_run import PlannedClusterState, PlannedPosition, PlannedRetention, PlannedTopic
 from logkeep_engine.contract.facts.progress import PartitionProgress
-from logkeep_engine.contract.facts.values import MAX_LISTED, time_of
+from logkeep_engine.contract.facts.values import MAX_LISTED, time_if_any, time_of
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import MAX_MOVING, Progress, RunResult
 from logkeep_engine.contract.visible import cut
@@ -143,7 +143,7 @@ def _planned_position(item: PlannedPosition) -> PlannedPositionStatus:
         partition=item.partition,
         source_offset=item.source_offset,
         record=item.record,
-        time=None if item.timestamp is None or item.timestamp < 0 else time_of(item.timestamp / 1000),
+        time=None if item.timestamp is None else time_if_any(item.timestamp),
         target_offset=item.target_offset,
     )
 

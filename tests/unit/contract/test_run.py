@@ -8,6 +8,7 @@ import pytest
 
 from logkeep_engine.contract.facts.outcome import LossFact, TopicCoverage
 from logkeep_engine.contract.facts.progress import PartitionProgress
+from logkeep_engine.contract.facts.values import time_if_any
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import TERMINATION_MESSAGE_MAX_BYTES
 from logkeep_engine.contract.run import Progress, RunRequest, RunResult
@@ -159,3 +160,31 @@ def test_coverage_that_is_none_is_refused(wrong: object) -> None:
     document = {**json.loads(RESULT.to_json()), "coverage": wrong}
     with pytest.raises(DocumentRefused, match="coverage"):
         RunResult.from_json(json.dumps(document))
+
+
+@pytest.mark.parametrize("key", ["lossTotal", "warnings", "verification", "earlierRun"])
+def test_a_result_without_one_of_its_facts_is_refused(key: str) -> None:
+    """A default would say that nothing was lost."""
+    body = json.loads(RESULT.to_json())
+    del body[key]
+    with pytest.raises(DocumentRefused, match=f"no key {key}"):
+        RunResult.from_json(json.dumps(body))
+
+
+def test_a_fact_without_one_of_its_keys_is_refused() -> None:
+    body = json.loads(RESULT.to_json())
+    del body["loss"][0]["reason"]
+    with pytest.raises(DocumentRefused, match="reason"):
+        RunResult.from_json(json.dumps(body))
+
+
+def test_a_key_in_pythons_words_does_not_stand_for_that_of_the_document() -> None:
+    body = json.loads(RESULT.to_json())
+    body["loss_total"] = body.pop("lossTotal")
+    with pytest.raises(DocumentRefused, match="lossTotal"):
+        RunResult.from_json(json.dumps(body))
+
+
+@pytest.mark.parametrize(("ms", "time"), [(0, "1970-01-01T00:00:00Z"), (-1, None), (10**17, None), (1 << 62, None)])
+def test_a_time_that_no_calendar_has_is_left_out(ms: int, time: str | None) -> None:
+    assert time_if_any(ms) == time

@@ -106,6 +106,7 @@ def test_the_brokers_reason_is_told() -> None:
         (FIRST.replace("s=W22", "s=!"), LAST, "cannot be read"),
         ("", LAST, "cannot be read: 's'"),
         (FIRST, "v=AAAA", "its signature is another one"),
+        (FIRST, "v=\u00e4\u00e4", "its signature is another one"),
         (FIRST, "e=unknown-user", "unknown-user"),
         (FIRST, "", "its signature is another one"),
     ],

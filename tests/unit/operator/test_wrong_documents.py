@@ -149,6 +149,7 @@ WRONG_RESULTS: dict[str, dict[str, Any]] = {
     "a number of released topics that is a text": held(released="1"),
     "a number among the topics that were not released": held(notReleasedList=[5]),
     "a release in the year 100,000,000": held(releasedTime="100000000-01-01T00:00:00Z"),
+    "a release at a time that no calendar has": held(releasedTime="2026-99-99T99:99:99Z"),
     "a release at no time": held(releasedTime=NAN),
     "coverage of fewer topics than none": {"coverage": {"protected": -1}},
     "coverage that does not fit 64 bits": {"coverage": {"leftOut": 1 << 63}},

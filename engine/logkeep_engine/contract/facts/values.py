@@ -41,6 +41,11 @@ def time_of(seconds: float) -> str:
     return timestamp(moment_of(seconds))
 
 
+def time_if_any(ms: int) -> str | None:
+    """Return RFC 3339, of ms since the epoch; None for a time that has no name there, as producers may write one."""
+    return time_of(ms / 1000) if 0 <= ms <= MAX_TIME * 1000 else None
+
+
 class Facts(Model):
     """Facts that a status shows as they are."""
 
@@ -68,6 +73,12 @@ def _sound(name: str) -> str:
     return name
 
 
+def _moment(text: str) -> str:
+    """Refuse a time that no calendar has: the API server would refuse the whole status for it."""
+    datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ")
+    return text
+
+
 def _first(items: tuple[T, ...]) -> tuple[T, ...]:
     return items[:MAX_LISTED]
 
@@ -81,7 +92,7 @@ Count32 = Annotated[Count, schema(format="int32")]
 Whole = Annotated[int, Field(strict=True, ge=-MAX_INTEGER, le=MAX_INTEGER)]
 Seconds = Annotated[float, Field(strict=True, ge=0, le=MAX_TIME, allow_inf_nan=False)]
 Timestamp = Annotated[str, schema(format="date-time")]
-FactTime = Annotated[Timestamp, Field(pattern=RFC_3339)]
+FactTime = Annotated[Timestamp, Field(pattern=RFC_3339), AfterValidator(_moment)]
 Listed = Annotated[tuple[T, ...], AfterValidator(_first), schema(maxItems=MAX_LISTED)]
 Text = Annotated[str, BeforeValidator(_whole)]
 Said = Annotated[Text, AfterValidator(cut)]
