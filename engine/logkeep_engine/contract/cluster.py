@@ -146,7 +146,7 @@ class ClusterSpec(Model):
     security: SecuritySpec = SecuritySpec()
     """How to connect; without it, with protocol PLAINTEXT."""
     kafka_user_ref: KafkaUserRef | None = None
-    """A KafkaUser of Strimzi, by which the runs log in: with its certificate where the protocol is SSL, with its
+    """A Strimzi KafkaUser as which the runs log in: with its certificate where the protocol is SSL, with its
     password and SCRAM-SHA-512 where it is SASL_PLAINTEXT or SASL_SSL. Its Secret must be in the same namespace."""
 
     @property

@@ -31,11 +31,11 @@ class KeepFor(Model):
     restorable."""
 
     daily: Kept | None = None
-    """Days, of each of which the newest run is kept."""
+    """Number of days for which the newest run of each is kept."""
     weekly: Kept | None = None
-    """Weeks from Monday, of each of which the newest run is kept."""
+    """Number of weeks, from Monday, for which the newest run of each is kept."""
     monthly: Kept | None = None
-    """Months, of each of which the newest run is kept."""
+    """Number of months for which the newest run of each is kept."""
 
 
 class RetainedTopics(StrEnum):
@@ -79,7 +79,7 @@ class Retention(Model):
     """Keeps in the same way the newest run that succeeded of each of the last N days, weeks and months that have
     one, by the end of the run in UTC."""
     hold: RetentionHold = RetentionHold()
-    """Topics and runs of which nothing may be removed, by whatever limit, and not by an erasure either. Each run notes
+    """Topics and runs that are on hold: no limit and no erasure removes anything of them. Each run notes
     them in the archive when it begins. logkeep hold does it at once."""
     grace: Annotated[str, AfterValidator(_grace), schema(maxLength=10, pattern=f"^(0s|{DURATION})$")] = "1d"
     """How long the objects of what was removed stay, such as 12h or 7d. They are deleted by the first run that succeeds

@@ -187,7 +187,7 @@ class KafkaBackupSpec(Model):
     topics that are only compacted, by their own policy or the brokers' default, only what a snapshot stands for
     goes."""
     erasures: Annotated[tuple[Erasure, ...], Field(max_length=MAX_ERASURES), map_of("name")] | None = None
-    """Keys whose records the next run takes out of the archive for ever, after it has archived. Each erasure is done
+    """Keys whose records the next run removes from the archive permanently, after it has archived. Each erasure is done
     once: the archive remembers its name. An erasure that fails fails the run, whose backup has succeeded; the next run
     tries it again. See docs/guides/erasure.md."""
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
