@@ -91,13 +91,6 @@ class TaskContext(Protocol):
         """
 
 
-class ProgressSink(Protocol):
-    """Takes updates of the ranges of a task."""
-
-    def tell(self, update: PartitionUpdate) -> None:
-        """Report an update. The newest update of a range stands for the earlier ones."""
-
-
 class TaskProgress:
     """Tells the driver how far the ranges of a task are, at most once a second."""
 

@@ -79,19 +79,6 @@ class KafkaConnection:
     def uses_tls(self) -> bool:
         return self.protocol in (Protocol.SSL, Protocol.SASL_SSL)
 
-    def librdkafka_config(self) -> dict[str, str]:
-        """Properties for confluent-kafka clients. Holds the password: never log it."""
-        config = {"bootstrap.servers": ",".join(self.bootstrap), "security.protocol": self.protocol.value}
-        optional = {
-            "sasl.mechanism": self.mechanism.value if self.mechanism else None,
-            "sasl.username": self.username,
-            "sasl.password": self.password,
-            "ssl.ca.location": self.ca_file,
-            "ssl.certificate.location": self.cert_file,
-            "ssl.key.location": self.key_file,
-        }
-        return config | {key: value for key, value in optional.items() if value is not None}
-
     def login(self) -> Login | None:
         """Return who logs in on connections, and how; None where the spec asks for no login."""
         if self.mechanism is None:

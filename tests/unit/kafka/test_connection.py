@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.contract.cluster import ClusterSpec, SaslMechanism
+from logkeep_engine.contract.cluster import ClusterSpec, Protocol, SaslMechanism
 from logkeep_engine.errors import CredentialsMissing, SpecError
 from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.login import Login
@@ -25,10 +25,7 @@ def cluster(protocol: str, mechanism: str | None = None, *, ca: bool = False, ce
 
 def test_plaintext_needs_nothing_of_the_environment() -> None:
     connection = connection_from(cluster("PLAINTEXT"), {})
-    assert connection.librdkafka_config() == {
-        "bootstrap.servers": "k1:9092,[::1]:9093",
-        "security.protocol": "PLAINTEXT",
-    }
+    assert connection == KafkaConnection(("k1:9092", "[::1]:9093"), Protocol.PLAINTEXT)
     assert (connection.login(), connection.tls()) == (None, None)
 
 
@@ -72,7 +69,7 @@ def test_file_that_is_no_certificate_is_refused(tmp_path: Path) -> None:
 
 def test_password_is_in_the_configurations_but_never_shown() -> None:
     connection = connection_from(cluster("SASL_PLAINTEXT", "SCRAM-SHA-512"), LOGIN)
-    assert connection.librdkafka_config()["sasl.password"] == "s3cret-pw"
+    assert connection.password == "s3cret-pw"
     login = connection.login()
     assert login == Login(SaslMechanism.SCRAM_SHA_512, "ann", "s3cret-pw")
     assert "s3cret-pw" not in f"{connection!r} {connection} {login!r} {login}"
@@ -93,13 +90,9 @@ def test_the_name_of_a_kafka_user_goes_along_and_its_password_does_not(monkeypat
     said = {"bootstrapServers": ["k1:9092"], "security": {"protocol": "SASL_SSL"}, "kafkaUserRef": {"name": "logkeep"}}
     environ = {"LOGKEEP_KAFKA_PASSWORD": "s3cret-pw"}
     connection = connection_from(ClusterSpec.model_validate(said), environ)
-    assert connection.librdkafka_config() == {
-        "bootstrap.servers": "k1:9092",
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": "SCRAM-SHA-512",
-        "sasl.username": "logkeep",
-        "sasl.password": "s3cret-pw",
-    }
+    assert (connection.bootstrap, connection.protocol) == (("k1:9092",), Protocol.SASL_SSL)
+    assert connection.login() == Login(SaslMechanism.SCRAM_SHA_512, "logkeep", "s3cret-pw")
+    assert (connection.ca_file, connection.cert_file, connection.key_file) == (None, None, None)
     data = pickle.dumps(connection)
     assert b"s3cret-pw" not in data
     monkeypatch.delenv("LOGKEEP_KAFKA_USERNAME", raising=False)
