@@ -156,7 +156,7 @@ class Admin:
             answer = await survey.pool.ask(node, call, survey.patience / ATTEMPTS)
             for code, reason in answer.results.values():
                 if (code in UNREACHABLE and survey.time_left()) or code == Code.NOT_CONTROLLER:
-                    raise BrokerTrouble(f"{survey.pool.name(node)} says {Code.name_of(code)}: {reason}")
+                    raise BrokerTrouble(f"{survey.pool.name(node)} says {Code.told(code, reason)}")
             return answer
 
         return self._ask(ask, what).results
@@ -188,7 +188,7 @@ class Admin:
             return BrokerRefused(f"The broker does not let this user {what}: {name}.", hint="Give the user the ACL.")
         if code in GONE:
             return TopicGone(f"Cannot {what}: the topic does not exist.", hint="It was deleted in the meantime.")
-        told = f"{name}: {reason.rstrip('.')}" if reason else name
+        told = Code.told(code, reason.rstrip("."))
         if code in UNREACHABLE:
             servers = ", ".join(self._connection.bootstrap)
             return BrokerUnavailable(

@@ -89,7 +89,7 @@ class ConfigAdmin(Admin):
                     if not only_check:
                         self.note_change()
                 elif len(items) == 1:
-                    refused.append(SetRefused(items[0], _told(code, reason)))
+                    refused.append(SetRefused(items[0], Code.told(code, reason)))
                 else:  # the cluster takes all values of a resource or none
                     for item in items:
                         refused += self.set_resource_configs([item], only_check=only_check)
@@ -104,7 +104,7 @@ async def _described(survey: Survey, node: int, wanted: Sequence[Resource], *, o
         answer = await survey.pool.ask(node, describe_configs(part), _SECONDS)
         for code, reason in answer.refused.values():
             if code in RETRIABLE and survey.time_left():
-                raise BrokerTrouble(f"{survey.pool.name(node)} says {_told(code, reason)}")
+                raise BrokerTrouble(f"{survey.pool.name(node)} says {Code.told(code, reason)}")
         for resource, entries in answer.entries.items():
             own = ((key, entry.value) for key, entry in entries.items() if entry.own)
             found += [ResourceConfig(*resource, key, value) for key, value in own if value is not None]
@@ -117,7 +117,3 @@ async def _described(survey: Survey, node: int, wanted: Sequence[Resource], *, o
     more = f" and {len(hidden) - _SHOWN} more" if len(hidden) > _SHOWN else ""
     codes = ", ".join(sorted({Code.name_of(code) for code in hidden.values()}))
     return Known(tuple(found), f"{codes} for {shown}{more}")
-
-
-def _told(code: int, reason: str) -> str:
-    return f"{Code.name_of(code)}: {reason}" if reason else Code.name_of(code)

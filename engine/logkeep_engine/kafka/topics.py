@@ -410,7 +410,7 @@ async def _describe_configs(survey: Survey, *, topics: Sequence[str]) -> Describ
     answer = await survey.pool.ask(node, describe_configs((TOPIC, name) for name in topics), survey.patience / ATTEMPTS)
     for (_, name), (code, reason) in answer.refused.items():
         if code in UNREACHABLE and survey.time_left():
-            raise BrokerTrouble(f"{survey.pool.name(node)} says of topic {name!r} {Code.name_of(code)}: {reason}")
+            raise BrokerTrouble(f"{survey.pool.name(node)} says of topic {name!r} {Code.told(code, reason)}")
     return answer
 
 
@@ -418,7 +418,7 @@ async def _broker_entries(survey: Survey, *, node: int) -> Mapping[str, ConfigEn
     """Return the configuration of a broker, which it reports itself. Raises BrokerRefused if it does not."""
     answer = await survey.pool.ask(node, describe_configs([(BROKER, str(node))]), survey.patience / ATTEMPTS)
     for code, reason in answer.refused.values():
-        raise BrokerRefused(f"{survey.pool.name(node)} says {Code.name_of(code)}: {reason}.")
+        raise BrokerRefused(f"{survey.pool.name(node)} says {Code.told(code, reason)}.")
     return next(iter(answer.entries.values()), {})
 
 

@@ -86,7 +86,6 @@ class UserAdmin(Admin):
         BrokerRefused for a user who may not."""
         refused = [SetRefused(acl, "it has a word that Kafka does not know") for acl in acls if not is_sendable(acl)]
         for part in in_parts([acl for acl in acls if is_sendable(acl)], at_once or _A_REQUEST):
-            self._permit()
             refused += _refused(part, self._ordered(create_acls(part), "add ACLs"), "add ACLs", "ALTER")
             self.note_change()
         return refused
@@ -99,9 +98,9 @@ class UserAdmin(Admin):
             (entity, list(found)) for entity, found in groupby(sorted(quotas, key=repr), key=lambda item: item.entity)
         ]
         for part in in_parts(by_entity, _A_REQUEST):
-            if not only_check:
-                self._permit()
-            results = self._ordered(alter_quotas(part, only_check=only_check), "set client quotas")
+            results = self._ordered(
+                alter_quotas(part, only_check=only_check), "set client quotas", only_check=only_check
+            )
             found = _refused(part, results, "set client quotas", "ALTER_CONFIGS")
             if not only_check and len(found) < len(part):
                 self.note_change()
@@ -130,7 +129,7 @@ class UserAdmin(Admin):
 
         return self._ask(ask, what)
 
-    def _ordered(self, call: Call[Results], what: str) -> Results:
+    def _ordered(self, call: Call[Results], what: str, *, only_check: bool = False) -> Results:
         """Return the outcomes of orders. Raises BrokerUnavailable where an answer was lost, and the user is refused
         after that: the orders may have taken the very right to repeat them."""
         lost = False
@@ -138,6 +137,8 @@ class UserAdmin(Admin):
         async def ask(survey: Survey) -> Results:
             nonlocal lost
             node = await survey.pool.controller()
+            if not only_check:
+                self._permit()  # before each time that the order is given
             try:
                 results = await survey.pool.send(node, 0, call)
             except BrokerTrouble:
@@ -180,6 +181,5 @@ def _refused(items: Sequence[T], results: Results, what: str, operation: str) ->
 
 
 def _told(code: int, reason: str) -> str:
-    name = Code.name_of(code)
-    # The broker's reason for the first says which of its own objects it has looked at.
-    return name if code == Code.CLUSTER_AUTHORIZATION_FAILED or not reason else f"{name}: {reason}"
+    # The broker's reason for this code says which of its own objects it has looked at.
+    return Code.told(code, "" if code == Code.CLUSTER_AUTHORIZATION_FAILED else reason)

@@ -66,3 +66,14 @@ def test_acls_that_may_have_taken_the_right_to_repeat_them_are_not_called_refuse
 def test_an_acl_with_a_word_that_is_none_of_kafkas_is_not_sent(changes: dict[str, str], sendable: bool) -> None:
     acl = Acl("TOPIC", "orders", "LITERAL", "User:alice", "*", "READ", "ALLOW")._replace(**changes)
     assert is_sendable(acl) is sendable
+
+
+def test_an_order_that_is_given_again_asks_for_permission_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers, asked = Refuses(2), list[int]()
+    monkeypatch.setattr(ControlPlane, "_on_a_pool", lambda _, question, reach: asyncio.run(question(brokers)))
+    control = ControlPlane(KafkaConnection(("127.0.0.1:1",)), timeout=30.0)
+    control._connected = True
+    control.only_while(lambda: asked.append(1))
+    with pytest.raises(BrokerUnavailable):
+        control.create_acls([OF_CLUSTER])
+    assert len(asked) == 3
