@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from logkeep_engine.contract.endpoints import Broker
-from logkeep_engine.contract.model import Model, rules, schema
+from logkeep_engine.contract.model import Model, rules, schema, usual
 from logkeep_engine.contract.references import (
     CaRef,
     ClientCertSecretRef,
@@ -143,7 +143,7 @@ class ClusterSpec(Model):
     strimzi: StrimziRef | None = None
     """A Kafka resource of Strimzi, in place of bootstrapServers and security. Each run takes the addresses, the
     protocol and the cluster's certificate authority from there when it starts."""
-    security: SecuritySpec = SecuritySpec()
+    security: SecuritySpec = usual(SecuritySpec)
     """How to connect; without it, with protocol PLAINTEXT."""
     kafka_user_ref: KafkaUserRef | None = None
     """A Strimzi KafkaUser as which the runs log in: with its certificate where the protocol is SSL, with its

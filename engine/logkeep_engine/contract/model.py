@@ -31,6 +31,12 @@ def schema(**keys: Any) -> Any:
     return Field(json_schema_extra=keys)
 
 
+def usual(model: type[BaseModel]) -> Any:
+    """Return a field that is the model with its defaults unless it is set. Only a spec that is parsed makes it: a
+    default made with the class would build the model's validators in every process that imports it."""
+    return Field(default_factory=model, json_schema_extra={"default": {}})
+
+
 SET = schema(**{"x-kubernetes-list-type": "set"})
 
 

@@ -13,7 +13,7 @@ from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.cluster_state import RestoredAcls, SchemaTopic, refuse_contradictions
 from logkeep_engine.contract.drill import DrillSpec
 from logkeep_engine.contract.emitting import Emit, EmitOptions
-from logkeep_engine.contract.model import SET, Model, rules, schema
+from logkeep_engine.contract.model import SET, Model, rules, schema, usual
 from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.restored_topics import Renames, RestoreTopics, TopicName, TopicRetention
@@ -370,7 +370,7 @@ class KafkaRestoreSpec(Model):
     one principal whom the cluster knows. Only with everything. What is held back is listed in status.clusterState, and
     before the restore by a dry run. The cluster knows the principals of its own ACLs that allow something, and its
     SCRAM users. An ACL that needs several of these words comes back if all of them are given."""
-    topics: RestoreTopics = RestoreTopics()
+    topics: RestoreTopics = usual(RestoreTopics)
     """Which topics of the archive, and their names in the target."""
     if_topic_exists: IfTopicExists = IfTopicExists.FAIL
     """The consequence if a topic to restore is there already. Fail ends the run before anything is written. Append
@@ -395,9 +395,9 @@ class KafkaRestoreSpec(Model):
     """Whether a restore may bring no record at all. By default such a restore ends with the reason NothingToRestore,
     before anything is written. Of a point in a large archive it may show only at the end that no record lies within
     it."""
-    consumer_groups: RestoreGroups = RestoreGroups()
+    consumer_groups: RestoreGroups = usual(RestoreGroups)
     """The treatment of the archived positions of consumer groups."""
-    record_batches: RecordBatches = RecordBatches()
+    record_batches: RecordBatches = usual(RecordBatches)
     """How records become batches again, from archives of format Records or Avro. Not for format Kafka, whose batches
     are restored as they are."""
     verify: RestoreVerification = RestoreVerification.COUNTS
@@ -414,16 +414,16 @@ class KafkaRestoreSpec(Model):
     emit: Emit = Emit.NONE
     """KafkaTopics writes the topics that the restore creates as KafkaTopics of Strimzi to a ConfigMap, for Git.
     status.emitted names it. With dryRun the ConfigMap is there too, and nothing is restored."""
-    emit_options: EmitOptions = EmitOptions()
+    emit_options: EmitOptions = usual(EmitOptions)
     """Whose KafkaTopics they are."""
-    limits: RestoreLimits = RestoreLimits()
+    limits: RestoreLimits = usual(RestoreLimits)
     """How much of the Kafka cluster's network and brokers a run may use."""
     suspend: bool = False
     """If true, the run stops and no other starts. The pods are deleted and what is committed stays. With false the run
     continues from there."""
-    spark: SparkSpec = SparkSpec()
+    spark: SparkSpec = usual(SparkSpec)
     """The Spark application that does the work: one driver pod and some executor pods."""
-    run_policy: RunPolicy = RunPolicy()
+    run_policy: RunPolicy = usual(RunPolicy)
     """How often a run is tried, how long it may take, and how long its Job is kept."""
 
     @model_validator(mode="after")

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from logkeep_engine.contract.model import SET, Model, map_of, rule, rules, schema
+from logkeep_engine.contract.model import SET, Model, map_of, rule, rules, schema, usual
 from logkeep_engine.contract.pattern_lists import Patterns, PatternText, SomePatterns, not_a_pattern, refuse
 from logkeep_engine.contract.patterns import MAX_PATTERN_LENGTH, MAX_PATTERNS, PatternInvalid, RenameRule, check_size
 from logkeep_engine.contract.values import INT32, Duration, parse_duration
@@ -177,7 +177,7 @@ class RestoreTopics(Model):
     """Replicas of the topics that are created. By default they have as many as the archived topic had. The restore is
     refused if the cluster has fewer brokers, or if the configuration of a topic asks for more replicas in sync
     (min.insync.replicas)."""
-    configs: TopicConfigs = TopicConfigs()
+    configs: TopicConfigs = usual(TopicConfigs)
     """The configuration of the topics that are created. They get it when all records are there."""
     partitions: Annotated[tuple[ChosenPartition, ...], map_of("topic", "partition"), schema(maxItems=10_000)] = ()
     """Partitions to restore. Of a topic that is named here, nothing but these partitions is restored; other topics are

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from logkeep_engine.contract.model import Model, schema
+from logkeep_engine.contract.model import Model, schema, usual
 from logkeep_engine.contract.pattern_lists import READABLE, PatternText
 from logkeep_engine.contract.values import DURATION, INT32, ArchiveBytes, Duration, parse_duration, parse_quantity
 
@@ -75,10 +75,10 @@ class Retention(Model):
     keep_runs: Kept | None = None
     """Keeps the archive as it was at the ends of the last N runs that succeeded: what the limits left then stays,
     and each of them can be restored (spec.point.run). The last run is always kept."""
-    keep_for: KeepFor = KeepFor()
+    keep_for: KeepFor = usual(KeepFor)
     """Keeps in the same way the newest run that succeeded of each of the last N days, weeks and months that have
     one, by the end of the run in UTC."""
-    hold: RetentionHold = RetentionHold()
+    hold: RetentionHold = usual(RetentionHold)
     """Topics and runs that are on hold: no limit and no erasure removes anything of them. Each run notes
     them in the archive when it begins. logkeep hold does it at once."""
     grace: Annotated[str, AfterValidator(_grace), schema(maxLength=10, pattern=f"^(0s|{DURATION})$")] = "1d"

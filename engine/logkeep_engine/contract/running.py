@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from logkeep_engine.contract.model import Model, schema
+from logkeep_engine.contract.model import Model, schema, usual
 from logkeep_engine.contract.pods import PodTemplate
 from logkeep_engine.contract.values import (
     BytesPerSecond,
@@ -90,9 +90,9 @@ class ExecutorSpec(Model):
 class SparkSpec(Model):
     image: Annotated[str, Field(min_length=1), schema(maxLength=1024)] | None = None
     """Image of the engine; by default the one that the operator was installed with."""
-    driver: DriverSpec = DriverSpec()
+    driver: DriverSpec = usual(DriverSpec)
     """The pod that plans, commits and reports."""
-    executor: ExecutorSpec = ExecutorSpec()
+    executor: ExecutorSpec = usual(ExecutorSpec)
     """The pods that copy."""
     conf: Annotated[dict[str, Annotated[str, schema(maxLength=4096)]], schema(maxProperties=100)] = Field(default={})
     """More Spark configuration, such as spark.kubernetes.executor.request.cores. What Logkeep itself sets cannot be

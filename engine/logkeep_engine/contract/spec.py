@@ -23,7 +23,7 @@ from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.cluster_state import ClusterStateMode
 from logkeep_engine.contract.compacted import CompactedTopics, Generations, Snapshots
 from logkeep_engine.contract.erasures import MAX_ERASURES, Erasure
-from logkeep_engine.contract.model import Model, map_of, rule, rules
+from logkeep_engine.contract.model import Model, map_of, rule, rules, usual
 from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.pattern_lists import Patterns, SomePatterns
 from logkeep_engine.contract.reconcile import ReconcileSpec
@@ -139,7 +139,7 @@ class KafkaBackupSpec(Model):
     """The Kafka cluster to back up."""
     topics: Topics
     """Which topics, by regular expressions that must match the whole name."""
-    consumer_groups: ConsumerGroups = ConsumerGroups()
+    consumer_groups: ConsumerGroups = usual(ConsumerGroups)
     """The consumer groups whose committed offsets are archived, by regular expressions that must match the whole
     name."""
     cluster_state: ClusterStateMode = ClusterStateMode.ARCHIVE
@@ -163,9 +163,9 @@ class KafkaBackupSpec(Model):
     ] = FormatName.KAFKA
     """Format of the archive. Kafka keeps record batches as the brokers have them and loses nothing. Records writes the
     files of kafka-backup. Avro writes Avro container files. It cannot be changed."""
-    format_options: FormatOptions = FormatOptions()
+    format_options: FormatOptions = usual(FormatOptions)
     """How the formats Records and Avro are written."""
-    segment: SegmentSpec = SegmentSpec()
+    segment: SegmentSpec = usual(SegmentSpec)
     """How the archive is cut into objects."""
     compacted_topics: CompactedTopics | None = None
     """How the archive keeps topics whose cleanup.policy contains compact. With Snapshot a run that succeeded makes
@@ -182,7 +182,7 @@ class KafkaBackupSpec(Model):
     """When a backup looks for stale keys: keys of compacted topics that are alive in the archive and gone from the
     cluster, since their tombstones were cleaned before they were archived. It reads the compacted topics once more as a
     whole, when all is archived. By default no backup does."""
-    retention: Retention = Retention()
+    retention: Retention = usual(Retention)
     """The limits that a successful run applies to the archive's segments at its end; none by default. Of
     topics that are only compacted, by their own policy or the brokers' default, only what a snapshot stands for
     goes."""
@@ -206,7 +206,7 @@ class KafkaBackupSpec(Model):
     dry_run: bool = False
     """If true, runs find out what they would archive and what would make them fail, and write nothing, also those of
     the schedule. With false the next run archives."""
-    limits: BackupLimits = BackupLimits()
+    limits: BackupLimits = usual(BackupLimits)
     """How much of the Kafka cluster's network and brokers a run may use."""
     schedule: ScheduleSpec | None = None
     """When runs start by themselves, in the words of a CronJob. Two runs never continue at the same time. Runs that
@@ -214,9 +214,9 @@ class KafkaBackupSpec(Model):
     suspend: bool = False
     """If true, the run stops and no other starts. The pods are deleted and what is committed stays. With false the run
     continues from there."""
-    spark: SparkSpec = SparkSpec()
+    spark: SparkSpec = usual(SparkSpec)
     """The Spark application that does the work: one driver pod and some executor pods."""
-    run_policy: RunPolicy = RunPolicy()
+    run_policy: RunPolicy = usual(RunPolicy)
     """How often a run is tried, how long it may take, and how long its Job is kept."""
 
     @model_validator(mode="after")
