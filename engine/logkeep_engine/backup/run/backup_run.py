@@ -23,7 +23,6 @@ from logkeep_engine.backup.planning.planner import BackupPlanner
 from logkeep_engine.backup.recoverability.coverage import coverage, gone_warnings, selection_warnings
 from logkeep_engine.backup.run import archiving, finishing
 from logkeep_engine.backup.run.context import BackupContext
-from logkeep_engine.backup.run.dry_run import BackupDryRun
 from logkeep_engine.backup.run.erasing import AskedErasures
 from logkeep_engine.backup.run.summary import done_already, log_warnings
 from logkeep_engine.contract.model import replace
@@ -58,6 +57,8 @@ def run_backup(
     The caller hands the result to the reporter.
     """
     if spec.dry_run:
+        from logkeep_engine.backup.run.dry_run import BackupDryRun
+
         return BackupDryRun(request, spec, reporter, environ).perform()
     return BackupRun(request, spec, runner_factory, reporter, environ, timing, expect).perform()
 

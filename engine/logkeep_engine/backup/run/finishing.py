@@ -37,7 +37,6 @@ from logkeep_engine.backup.model.plan import BackupPlan
 from logkeep_engine.backup.model.selection import retention_rules
 from logkeep_engine.backup.planning.divergence import diverged
 from logkeep_engine.backup.planning.planner import unavailable
-from logkeep_engine.backup.reconcile.step import reconcile_backup
 from logkeep_engine.backup.recoverability.coverage import unmatched_error
 from logkeep_engine.backup.recoverability.watch import EndedBackup
 from logkeep_engine.backup.run.archive_report import archive_report, retained_by
@@ -238,6 +237,8 @@ def describe(context: BackupContext) -> None:
 
 def look_for_stale_keys(context: BackupContext) -> None:
     """Look for stale keys in the archive as this run has left it."""
+    from logkeep_engine.backup.reconcile.step import reconcile_backup
+
     report = reconcile_backup(
         context.writer, context.spec, context.connection, context.runner_factory, context.reporter, context.expect
     )

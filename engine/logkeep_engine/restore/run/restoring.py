@@ -64,7 +64,6 @@ from logkeep_engine.restore.planning.earlier import borne_out, of_earlier, of_no
 from logkeep_engine.restore.planning.planner import RestorePlanner
 from logkeep_engine.restore.planning.resuming import begun_key, finished_before, note_begun
 from logkeep_engine.restore.positions.groups import move_groups
-from logkeep_engine.restore.run.dry_run import find_out, with_refusals
 from logkeep_engine.restore.run.run_facts import facts_of_run, note_restored, restored_before, told_of_records
 from logkeep_engine.restore.sending.count import check_counted, count_all, is_counted, told_deleted
 from logkeep_engine.restore.sending.partitions import restore_open_partitions
@@ -215,6 +214,8 @@ class RestoreRun(DriverRun):
             raise SpecError(
                 "spec.dryRun: a dry run has restored nothing that could be verified", hint="Leave the field out."
             )
+        from logkeep_engine.restore.run.dry_run import find_out, with_refusals
+
         begun, report, refusals = super().result(), DryRunReport(), Refusals(gathered=True)
         try:
             archive, state = self._open()
