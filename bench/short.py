@@ -1,4 +1,4 @@
-"""The price that a short run pays once: whole processes that archive 34 MB, and again with nothing new.
+"""The price that a short run pays once: whole processes that archive 34 MB, again with nothing new, and restore it.
 
     python -m bench.short                                    # this checkout
     python -m bench.short --beside /path/to/another/checkout # and another one, in turns
@@ -6,8 +6,9 @@
 
 It starts the broker and the S3 server of the test bed. `engine` is the engine's tasks in one process, `command` is
 `logkeep backup --master local[2]`, `pod` is the driver as a Job's pod runs it, with no executors: it writes its
-progress to an API that this program serves. `again` is a run that finds nothing new. Prints a JSON object for each:
-seconds of a processor and of the clock, the least and the middle of all times. The machine may be busy: compare CPU.
+progress to an API that this program serves. `again` is a run that finds nothing new, `restore` restores the archive
+(measured for `engine` only). Prints a JSON object for each: seconds of a processor and of the clock, the least and the
+middle of all times. The machine may be busy: compare CPU.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import ssl
 import statistics
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -31,9 +32,10 @@ import yaml
 
 from bench import bed, load, process, topics
 from bench.bed import Bed
-from bench.engine import backup_spec
+from bench.engine import backup_spec, restore_spec
 from logkeep_engine.contract.run import RunRequest
 from tests.cluster.pki import Authority
+from tests.data.topics import delete_topics
 
 ROOT = Path(__file__).parents[1]
 TOPIC = topics.named(["plain-1k"])[0].shrunk(60)
@@ -100,9 +102,10 @@ def in_pod(here: Bed) -> Iterator[Scene]:
         server.shutdown()
 
 
-def engine(scene: Scene, spec: dict[str, Any]) -> list[str]:
+def engine(scene: Scene, spec: dict[str, Any], kind: str = "KafkaBackup") -> list[str]:
     """The tasks of a run in one process."""
-    return [sys.executable, "-m", "bench.worker", "engine", json.dumps({"kind": "KafkaBackup", "spec": spec})]
+    # -P: the code of the checkout that is measured, not of the folder that this program was started in
+    return [sys.executable, "-P", "-m", "bench.worker", "engine", json.dumps({"kind": kind, "spec": spec})]
 
 
 def command(scene: Scene, spec: dict[str, Any]) -> list[str]:
@@ -137,19 +140,24 @@ RUNS: dict[str, tuple[Callable[[Scene, dict[str, Any]], list[str]], str]] = {
 }
 
 
-def measure(scene: Scene, name: str, checkout: Path) -> tuple[process.Usage, process.Usage]:
-    """A backup into a new archive, and another one of the same."""
+def measure(scene: Scene, name: str, checkout: Path) -> Mapping[str, process.Usage]:
+    """Back up into a new archive, back up the same again, and restore it; returns the cost of each by its name."""
     make, where = RUNS[name]
-    parts = [str(checkout / part) for part in ("operator", "engine", ".")]
-    path = os.pathsep.join([*parts, os.environ.get("LOGKEEP_KERNEL", "")]).rstrip(os.pathsep)
+    path = os.pathsep.join(str(checkout / part) for part in ("operator", "engine", ".", "kernel/built"))
     environ = {**scene.environ, "PYTHONPATH": path}
     archive = f"short-{secrets.token_hex(4)}"
-    spec = backup_spec(scene.bed.bootstrap, TOPIC.name, scene.bed.storage(where, archive))
+    storage = scene.bed.storage(where, archive)
+    spec = backup_spec(scene.bed.bootstrap, TOPIC.name, storage)
     try:
-        first, again = (process.run(make(scene, spec), env=environ) for _ in range(2))
+        found = {run: process.run(make(scene, spec), env=environ) for run in ("first", "again")}
+        if make is engine:
+            target = f"{TOPIC.name}-{archive}"
+            renamed = restore_spec(scene.bed.bootstrap, storage, topics={"rename": [{"from": ".*", "to": target}]})
+            found["restore"] = process.run(engine(scene, renamed, "KafkaRestore"), env=environ)
+            delete_topics(scene.bed.bootstrap, [target])
     finally:
         scene.bed.drop(where, archive)
-    return first, again
+    return found
 
 
 def main() -> None:
@@ -165,9 +173,8 @@ def main() -> None:
         for _ in range(chosen.times + 1):
             for name in chosen.only or RUNS:
                 for checkout in (*chosen.beside, ROOT):
-                    first, again = measure(scene, name, checkout)
-                    found.setdefault((name, "first", str(checkout)), []).append(first)
-                    found.setdefault((name, "again", str(checkout)), []).append(again)
+                    for run, usage in measure(scene, name, checkout).items():
+                        found.setdefault((name, run, str(checkout)), []).append(usage)
     for (name, run, checkout), every in found.items():
         counted = every[1:]  # the first one fills caches
         cpu, wall = [usage.cpu for usage in counted], [usage.wall for usage in counted]
