@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logkeep_engine.archive.catalog import writer as catalog_writer
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import (
     Coverage,
@@ -208,7 +209,10 @@ def test_a_commit_that_removed_of_several_topics_keeps_the_grace_of_the_others(s
     assert archive.load().unpurged == ()
 
 
-def test_an_erasure_takes_keys_out_of_what_an_unfinished_run_has_replaced(storage: LocalStorage) -> None:
+def test_an_erasure_takes_keys_out_of_what_an_unfinished_run_has_replaced(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog_writer, "Timing", lambda: FAST)  # for how long the run that broke off is watched
     archive = archived(storage, FormatName.KAFKA)
     with begin_run(archive, "backup-2", wait=FAST) as writer:
         writer.change_generations([GenerationChange(*KEY, 2, GenerationStep.BEGIN, 0, 12)])
