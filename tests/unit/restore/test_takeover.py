@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.archive.catalog.run_note import RunNote
+from logkeep_engine.archive.catalog.run_note import ALIVE, RunNote
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import RestoreBusy
 from logkeep_engine.restore.claim import takeover
@@ -75,3 +75,48 @@ def test_the_last_run_of_a_chain_counts_whichever_is_noted(first: RestoreState, 
     found = finished_before(settings, third)
     assert found is not None
     assert found.run_id == "second"
+
+
+# What this version cannot read: of a later one, or cut short.
+UNREADABLE = (b'{"format":2,"writer":"a","beat":%d,"ended":false}', b'{"format":1,"writer":"a","beat":%d')
+
+
+@pytest.mark.parametrize("note", UNREADABLE)
+def test_a_run_whose_note_cannot_be_read_is_watched(
+    first: RestoreState, monkeypatch: pytest.MonkeyPatch, note: bytes
+) -> None:
+    beats = iter(range(100))
+
+    def beat(_: float) -> None:
+        first.storage.put(first.file(ALIVE), note % next(beats))
+
+    beat(0.0)
+    monkeypatch.setattr("logkeep_engine.archive.catalog.run_note.time.sleep", beat)
+    claim = RunClaim.after(first, first.of_run("second"))
+    with pytest.raises(RestoreBusy, match="its driver is still running"):
+        claim.refuse_alive()
+
+
+@pytest.mark.parametrize("note", UNREADABLE)
+def test_a_note_that_cannot_be_read_and_changes_after_the_claim_ends_it(
+    first: RestoreState, monkeypatch: pytest.MonkeyPatch, note: bytes
+) -> None:
+    monkeypatch.setattr(takeover, "WATCH_SECONDS", 0.0)
+    first.storage.put(first.file(ALIVE), note % 1)
+    claim = RunClaim.after(first, first.of_run("second"))
+    claim.refuse_alive()
+    first.storage.put(first.file(ALIVE), note % 2)
+    with pytest.raises(RestoreBusy, match="its driver is still running"):
+        claim.make()
+    assert not claimed(first)
+
+
+def test_a_run_whose_note_is_damaged_and_stays_so_is_taken_over(
+    first: RestoreState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(takeover, "WATCH_SECONDS", 0.0)
+    first.storage.put(first.file(ALIVE), b"{")
+    claim = RunClaim.after(first, first.of_run("second"))
+    claim.refuse_alive()
+    claim.make()
+    assert claimed(first)

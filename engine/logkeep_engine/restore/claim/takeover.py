@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 
-from logkeep_engine.archive.catalog.run_note import SeenNote, watch
+from logkeep_engine.archive.catalog.run_note import ALIVE, SeenNote, watch
 from logkeep_engine.contract.stored import StoredDocument
 from logkeep_engine.errors import ArchiveDamaged, ObjectExists, ObjectMissing, ObjectTooLarge, RestoreBusy
 from logkeep_engine.restore.model.state import RestoreState
@@ -43,7 +43,7 @@ class RunClaim:
     taker: RestoreState
     last: RestoreState
     planned: RestoreState
-    _seen: SeenNote | None = field(default=None, init=False)
+    _seen: bytes | None = field(default=None, init=False)
 
     @classmethod
     def after(cls, begun: RestoreState, taker: RestoreState) -> RunClaim:
@@ -94,19 +94,19 @@ class RunClaim:
         self.last.storage.delete([self.last.file(FILE)])
 
 
-def refuse_alive(state: RestoreState) -> SeenNote | None:
+def refuse_alive(state: RestoreState) -> bytes | None:
     """Return the note of a run whose driver is no longer running. If it has not said that it has ended, it is watched.
 
     Raises RestoreBusy if it is still running.
     """
     first = note_of(state)
-    if first is None or first.ended:
+    if first is None or _has_ended(first):
         return first
     log.info(
         "run %s has not ended: watching for %.0f s whether its driver is still running", state.run_id, WATCH_SECONDS
     )
     now = watch(lambda: note_of(state), first, WATCH_SECONDS)
-    if now is not None and now != first and not now.ended:
+    if now is not None and now != first and not _has_ended(now):
         raise busy(state)
     return now
 
@@ -119,12 +119,22 @@ def busy(state: RestoreState) -> RestoreBusy:
     )
 
 
-def note_of(state: RestoreState) -> SeenNote | None:
-    """Return the note of a run; None if it has none, or what stands there is no note: no driver rests on it."""
+def note_of(state: RestoreState) -> bytes | None:
+    """Return the note of a run as it is stored; None if it has none. What cannot be read as a note is watched like one:
+    the driver of another version may write it."""
     try:
-        return SeenNote.read(state.storage, state.run_id)
-    except (ObjectMissing, ObjectTooLarge, ValueError):
+        return state.storage.read(state.file(ALIVE), most=NOTE_BYTES)
+    except ObjectMissing:
         return None
+    except ObjectTooLarge:  # no driver writes that, of whatever version
+        return b""
+
+
+def _has_ended(note: bytes) -> bool:
+    try:
+        return SeenNote.parse(note).ended
+    except ValueError:
+        return False
 
 
 def refuse_taken_over(state: RestoreState) -> None:
