@@ -9,6 +9,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PLACES = ("", "engine/logkeep_engine", "engine/logkeep_engine/restore", "operator/logkeep_operator")
 """From here paths in backticks begin."""
+ARCHIVE = "engine/logkeep_engine/archive"
+"""Documents about archives begin their paths here, too."""
 
 
 def paths(text: str) -> list[str]:
@@ -39,6 +41,18 @@ def test_every_file_that_the_architecture_names_is_there() -> None:
 @pytest.mark.parametrize("text", ["`{}gone.py`", "`{}running/`", "`{}pieces`", "[x]({}gone.md)"])
 def test_a_file_that_is_gone_is_found(text: str) -> None:
     assert len(list(missing(f"Here is {text.format('backup/')}."))) == 1
+
+
+def test_every_module_that_the_docs_name_is_there() -> None:
+    named = [
+        (page.name, name)
+        for page in (ROOT / "docs").rglob("*.md")
+        for name in re.findall(r"`((?:[\w-]+/)+[\w-]+\.(?:py|rs))`", page.read_text())
+    ]
+    assert len(named) > 10
+    assert [
+        (page, name) for page, name in named if not any((ROOT / place / name).is_file() for place in (*PLACES, ARCHIVE))
+    ] == []
 
 
 @pytest.mark.parametrize("root", ["engine/logkeep_engine", "operator/logkeep_operator"])
