@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from logkeep_engine.cli.kubectl import care_lines, inspect, lines
+from logkeep_engine.cli.kubectl import inspect, lines, maintenance_lines
 from logkeep_engine.cli.kubectl.calls import Kubernetes
 from logkeep_engine.cli.kubectl.errors import KindNotServed, RightMissing, api_error
 from logkeep_engine.cli.kubectl.lines import NOTHING
@@ -89,13 +89,13 @@ def test_a_dry_run_counts_its_reasons(refused: int, told: str) -> None:
 def test_a_dry_run_says_what_retention_would_remove() -> None:
     item = {"topic": "flights", "why": "maxAge", "partitions": 1, "segments": 2, "snapshots": 1, "bytes": 2048}
     planned = {"topics": 3, "segments": 9, "topicsUnchosen": 1, "topicList": [item]}
-    assert care_lines.planned_removals(backup(dryRun={"retention": planned})) == [
+    assert maintenance_lines.planned_removals(backup(dryRun={"retention": planned})) == [
         "retention would remove 2 segments, 1 snapshot, 2.0 KiB of flights: maxAge",
         "retention would remove something of 2 topics more",
         "retention would leave 1 topic alone that spec.topics does not choose",
     ]
-    assert care_lines.planned_removals(backup(dryRun={"retention": {}})) == []
-    assert care_lines.planned_removals(backup()) == []
+    assert maintenance_lines.planned_removals(backup(dryRun={"retention": {}})) == []
+    assert maintenance_lines.planned_removals(backup()) == []
 
 
 def test_a_line_of_a_backup_says_what_the_morning_asks() -> None:
@@ -202,7 +202,7 @@ CARED = backup(
 
 
 def test_details_name_what_is_kept_removed_and_compared() -> None:
-    rows = dict(care_lines.care_rows(CARED, NOW))
+    rows = dict(maintenance_lines.maintenance_rows(CARED, NOW))
     assert rows["removed"] == "1 segment, 2 snapshots, 10 (10 B), by run r9"
     assert rows["deleted"] == "3 segments, 2048 (2.0 KiB)"
     assert rows["waits for deletion"] == "0 segments, 0 (0 B)"
@@ -211,18 +211,21 @@ def test_details_name_what_is_kept_removed_and_compared() -> None:
     )
     assert (rows["holds"], rows["kept points"]) == ("2", "5")
     assert rows["keys compared"] == f"{NIGHT} (7h ago): 7 keys, 2 stale, 1 missing"
-    assert care_lines.compacted_topics(CARED) == [
+    assert maintenance_lines.compacted_topics(CARED) == [
         ("stock", "snapshot", "2", "9", "2.0 KiB", "all are"),
         ("rates", "generation 2", "4", NOTHING, NOTHING, f"{NIGHT}; 1 partition nowhere"),
         ("prices", "generation 3, 1 being read", "1", NOTHING, NOTHING, "unknown"),
     ]
-    assert care_lines.kept_points(CARED, NOW) == [("r9", f"{NIGHT} (7h ago)", "last, daily"), ("and 4 more", "", "")]
+    assert maintenance_lines.kept_points(CARED, NOW) == [
+        ("r9", f"{NIGHT} (7h ago)", "last, daily"),
+        ("and 4 more", "", ""),
+    ]
     assert dict(lines.detail(CARED, NOW))["StaleKeys"] == "True, StaleKeysFound: 2 keys"
 
 
 def test_a_backup_that_keeps_nothing_has_no_line_of_it() -> None:
-    assert care_lines.care_rows(FULL, NOW) == []
-    assert (care_lines.compacted_topics(FULL), care_lines.kept_points(FULL, NOW)) == ([], [])
+    assert maintenance_lines.maintenance_rows(FULL, NOW) == []
+    assert (maintenance_lines.compacted_topics(FULL), maintenance_lines.kept_points(FULL, NOW)) == ([], [])
 
 
 @pytest.mark.parametrize(

@@ -43,17 +43,17 @@ class Commands(TyperGroup):
 
     def make_context(self, *given: Any, **named: Any) -> Any:
         """Read the options that stand before the command."""
-        with _told_plainly():
+        with _plain_usage_errors():
             return super().make_context(*given, **named)
 
     def invoke(self, ctx: Any) -> Any:
         """Read the options of the command, and run it."""
-        with _told_plainly():
+        with _plain_usage_errors():
             return super().invoke(ctx)
 
 
 @contextmanager
-def _told_plainly() -> Iterator[None]:
+def _plain_usage_errors() -> Iterator[None]:
     try:
         yield
     except _USAGE_ERROR as error:

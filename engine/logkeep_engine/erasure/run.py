@@ -277,7 +277,7 @@ class _ErasureRun(ArchivingRun):
             )
 
     def _require_no_other(self, writer: Writer) -> None:
-        if writer.archive.goes_on_behind(writer.state.commit):
+        if writer.archive.continues_after(writer.state.commit):
             raise ArchiveFenced(f"Another run has taken over the archive at {self._storage.uri}.")
 
     def _audit(self, archive: Archive, run: RunEntry, topic_ids: tuple[str, ...]) -> bytes:

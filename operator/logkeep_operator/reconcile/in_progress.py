@@ -14,7 +14,7 @@ from logkeep_operator.reconcile import conditions, retry
 from logkeep_operator.reconcile.observed import JobState, PodState
 from logkeep_operator.reconcile.outcome import JobOutcome, attempt_failure, last_result
 from logkeep_operator.reconcile.plan import DeleteJob, EnsureAccess, Plan, SuspendJob
-from logkeep_operator.reconcile.problems import find_trouble, silent_driver, unreadable
+from logkeep_operator.reconcile.problems import find_problem, silent_driver, unreadable
 from logkeep_operator.reconcile.progress import progress_status
 from logkeep_operator.reconcile.starting import Starting
 from logkeep_operator.reconcile.waiting import Waiting
@@ -39,7 +39,7 @@ class GoingOn(Starting):
     def wait(self, waiting: Waiting) -> Plan:
         """Tell what the run waits for."""
         if waiting.warn:
-            self.trouble_event(waiting.reason, waiting.message)
+            self.problem_event(waiting.reason, waiting.message)
         told = conditions.stalled if waiting.stalled else self.on_its_way
         return self.done(Phase.PENDING, told(waiting.reason, waiting.message), waiting.requeue_after)
 
@@ -110,7 +110,7 @@ class GoingOn(Starting):
         drivers = self.observed.pods_of(run.id, ROLE_DRIVER)
         documents = self.documents(run.id)
         heard = parse_timestamp(self.status.run.heard_time) if self.status.run is not None else None
-        trouble = silent_driver(heard, drivers, self.now) or find_trouble(self.observed, found, self.now)
+        trouble = silent_driver(heard, drivers, self.now) or find_problem(self.observed, found, self.now)
         driver_runs = any(pod.phase == "Running" for pod in drivers)
         reported = documents.progress is not None or bool(documents.unreadable)
         phase = Phase.RUNNING if driver_runs or reported or found.failed else Phase.PENDING
@@ -118,19 +118,19 @@ class GoingOn(Starting):
         failure = attempt_failure(result, drivers)
         if trouble is not None:
             self._make_access_again(trouble.reason)
-            self.trouble_event(trouble.reason, trouble.message, run.id)
+            self.problem_event(trouble.reason, trouble.message, run.id)
             return self._say(run, phase, trouble.reason, trouble.message)
         if failure and not driver_runs and self._is_last(result, drivers):
             return self._say(run, phase, "Ending", failure)  # the Job has not said so yet
         if failure and not driver_runs:
             message = f"An attempt failed and is tried again: {failure}"
-            self.trouble_event("Retrying", message, run.id)
+            self.problem_event("Retrying", message, run.id)
             return self._say(run, phase, "Retrying", message)
         if failure and driver_runs:
             return self._say(run, phase, "Running", f"Tried again after: {failure}")
         trouble = unreadable(documents)
         if trouble is not None:
-            self.trouble_event(trouble.reason, trouble.message, run.id)
+            self.problem_event(trouble.reason, trouble.message, run.id)
             return self._say(run, phase, trouble.reason, trouble.message)
         if documents.progress is not None and documents.progress.waits and driver_runs:
             return self._say(run, phase, "Retrieving", documents.progress.waits)

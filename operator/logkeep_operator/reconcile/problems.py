@@ -37,7 +37,7 @@ class RunProblem:
     message: str
 
 
-def find_trouble(observed: Observed, job: JobState, now: datetime) -> RunProblem | None:
+def find_problem(observed: Observed, job: JobState, now: datetime) -> RunProblem | None:
     """The first reason why this Job's run does not get on; the driver is asked before the executors."""
     drivers = [pod for pod in observed.pods_of(job.run_id, ROLE_DRIVER) if pod.alive]
     executors = [pod for pod in observed.pods_of(job.run_id, ROLE_EXECUTOR) if pod.alive]

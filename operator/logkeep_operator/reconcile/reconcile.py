@@ -311,7 +311,7 @@ class _Reconciliation(GoingOn):
             return self.suspended("No run is started while spec.suspend is true.")
         if self._may_lack_fields():
             message = retry.hint_compare(self.resource)
-            self.trouble_event(CRDS_OUTDATED, message)
+            self.problem_event(CRDS_OUTDATED, message)
             return self.done(Phase.PENDING, conditions.stalled(CRDS_OUTDATED, message))
         try:
             self.create(self.wanted)

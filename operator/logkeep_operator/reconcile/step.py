@@ -134,7 +134,7 @@ class Step:
 
     def refused(self, reason: str, message: str, *, kept: bool = False) -> Plan:
         """Plan for an object that could not be made. The controller tries again. `kept`: the phase stays as it is."""
-        self.trouble_event(reason, message)
+        self.problem_event(reason, message)
         phase = Phase.PENDING
         if self.before.phase is not None and (kept or self.before.phase in (Phase.RUNNING, Phase.SUSPENDED)):
             phase = self.before.phase
@@ -142,7 +142,7 @@ class Step:
 
     def outdated(self, message: str) -> Plan:
         """Plan for a resource whose CRD lacks fields: nothing happens to it, nor to its run."""
-        self.trouble_event(CRDS_OUTDATED, message)
+        self.problem_event(CRDS_OUTDATED, message)
         return self.done(self.before.phase or Phase.PENDING, conditions.stalled(CRDS_OUTDATED, message))
 
     def stop_unfinished(self) -> None:
@@ -393,7 +393,7 @@ class Step:
     def event(self, kind: str, reason: str, message: str, run_id: str = "") -> None:
         self.events.append(Event(kind, reason, cut(message), run_id))
 
-    def trouble_event(self, reason: str, message: str, run_id: str = "") -> None:
+    def problem_event(self, reason: str, message: str, run_id: str = "") -> None:
         """Add a Warning event, once for each time that the condition turns to this reason."""
         ready = self.before.condition("Ready")
         if ready is None or ready.reason != reason:

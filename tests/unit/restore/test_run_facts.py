@@ -10,7 +10,7 @@ from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import BrokerUnavailable
 from logkeep_engine.restore.model.state import ALL_BUT_USERS, RestoreState
 from logkeep_engine.restore.run import run_facts as facts
-from logkeep_engine.restore.run.run_facts import restored_before
+from logkeep_engine.restore.run.run_facts import noted_before
 from logkeep_engine.storage import LocalStorage
 
 NOTED = RunResult(
@@ -34,8 +34,8 @@ def test_brokers_that_do_not_tell_whether_the_topics_are_the_same(
     monkeypatch.setattr(facts, "check_counted", silent)
     planned: Any = SimpleNamespace(plan=SimpleNamespace(topics=[]))
     with pytest.raises(BrokerUnavailable, match="a broker does not answer"):
-        restored_before(context_of(tmp_path, []), planned, NOTED)
-    found = restored_before(context_of(tmp_path, ["t"]), planned, NOTED)
+        noted_before(context_of(tmp_path, []), planned, NOTED)
+    found = noted_before(context_of(tmp_path, ["t"]), planned, NOTED)
     assert found is not None
     assert found.records == 7
     assert "it is no longer known whether the topics are those" in found.warnings[0]

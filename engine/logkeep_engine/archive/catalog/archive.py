@@ -112,7 +112,7 @@ class Archive:
         except ArchiveMissing:
             _create(storage, cluster_id, segments, imported, claim)
             archive = cls.open(storage, claim)
-        _check_goes_on(archive, cluster_id, segments, imported)
+        _check_continues(archive, cluster_id, segments, imported)
         _check_conditional_creates(archive)
         return archive
 
@@ -130,7 +130,7 @@ class Archive:
         except ArchiveMissing:
             _refuse_without_info(storage)
             return None
-        _check_goes_on(archive, cluster_id, segments, imported=False)
+        _check_continues(archive, cluster_id, segments, imported=False)
         return archive
 
     def run_file(self, run_id: str, name: str) -> str:
@@ -247,7 +247,7 @@ class Archive:
             )
         return hashes[0]
 
-    def goes_on_behind(self, last: int) -> bool:
+    def continues_after(self, last: int) -> bool:
         """Return whether there is a commit after `last`. Objects that were listed before the answer No are none of a
         run that begins later."""
         return self.read_or_none(names.commit_path(last + 1)) is not None or self.bundled_commit(last + 1) is not None
@@ -468,7 +468,7 @@ def _create(storage: Storage, cluster_id: str, segments: FormatName, imported: b
         log.info("%s was made by another run at the same time", storage.uri)
 
 
-def _check_goes_on(archive: Archive, cluster_id: str, segments: FormatName, imported: bool) -> None:
+def _check_continues(archive: Archive, cluster_id: str, segments: FormatName, imported: bool) -> None:
     """Check that a backup of this cluster in this format can continue in the archive. Raises ArchiveMismatch if not."""
     uri, info = archive.storage.uri, archive.info
     if info.imported and not imported:

@@ -327,7 +327,7 @@ def _still_named(
     archive: Archive, state: ArchiveState, damaged: list[tuple[SegmentEntry, list[Damage]]]
 ) -> list[tuple[SegmentEntry, list[Damage]]]:
     """Return the segments with damage, without those that no commit names any more which was made since `state`."""
-    if not damaged or not archive.goes_on_behind(state.commit):
+    if not damaged or not archive.continues_after(state.commit):
         return damaged
     topic_ids = {entry.topic_id for entry, _ in damaged}
     try:

@@ -40,7 +40,7 @@ from logkeep_engine.archive.reading.outcomes import (
 )
 from logkeep_engine.archive.reading.parts import fetched_epoch, read_parts
 from logkeep_engine.archive.reading.record_reader import RecordFormat, RecordObject, RecordReading
-from logkeep_engine.archive.reading.transactions import TransactionOutcomes, is_hole, open_behind
+from logkeep_engine.archive.reading.transactions import TransactionOutcomes, is_hole, open_after
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.formats.records import RecordBlock
 from logkeep_engine.log.batch import BatchHeader, Stretch
@@ -63,7 +63,7 @@ __all__ = [
     "is_indexed",
     "left_at",
     "log_bytes",
-    "open_behind",
+    "open_after",
     "open_damaged",
     "open_partition",
     "placed_records",

@@ -100,7 +100,7 @@ def is_hole(start: int, end: int, kept: Sequence[Range]) -> bool:
     return start < end and not any(low <= start and end <= high for low, high in kept)
 
 
-def open_behind(begun: Mapping[int, int], facts: SegmentTransactions) -> dict[int, int]:
+def open_after(begun: Mapping[int, int], facts: SegmentTransactions) -> dict[int, int]:
     """Return the transactions that are open after a segment, from those before it: the offset at which each begins,
     by producer id."""
     ended = {known.part.producer_id: known.part for known in facts.parts}  # the last part of each decides
@@ -132,7 +132,7 @@ def _surely_open(before: Mapping[int, _Begun], facts: SegmentTransactions, *, ap
     sure = {producer_id: item.first for producer_id, item in before.items() if is_sure(producer_id, item.epoch)}
     return {
         producer_id: _Begun(first, facts.epoch if producer_id in parts else before[producer_id].epoch)
-        for producer_id, first in open_behind(sure, facts).items()
+        for producer_id, first in open_after(sure, facts).items()
     }
 
 

@@ -248,7 +248,7 @@ async def _pass(client: RawClient, writer: PieceWriter, throttle: Throttle, fetc
         except CorruptBatch as error:
             return await _stop(writer, _located(error, piece, writer.at), by_name=by_name)
         for producer_id, (aborted, marker) in ends.items():
-            writer.end_behind(producer_id, aborted, marker)
+            writer.end_after(producer_id, aborted, marker)
     if writer.must_restart:
         return _Again(piece.end)
     receipt = await asyncio.to_thread(writer.finish, piece.end)

@@ -110,7 +110,7 @@ class PieceTransactions:
             return False
         return not header.is_control and self._is_aborted(header, notes)
 
-    def end_behind(self, producer_id: int, aborted: bool, marker: int) -> None:
+    def end_after(self, producer_id: int, aborted: bool, marker: int) -> None:
         """Note that the marker of a producer's open transaction lies after the piece."""
         part = self._follower.open_part(producer_id)
         if part is not None:

@@ -136,9 +136,9 @@ class PieceWriter(ABC):
             self._transactions = PieceTransactions(self._transactions)
             self._begin()
 
-    def end_behind(self, producer_id: int, aborted: bool, marker: int) -> None:
+    def end_after(self, producer_id: int, aborted: bool, marker: int) -> None:
         """Note that the marker of a producer in `undecided` lies at offset `marker`."""
-        self._transactions.end_behind(producer_id, aborted, marker)
+        self._transactions.end_after(producer_id, aborted, marker)
 
     @property
     def losses(self) -> tuple[Loss, ...]:

@@ -83,7 +83,7 @@ def merge_segments(
         setting = RewritePlace(writer.archive.storage, writer.epoch)
         runner_factory().run(works, partial(move_task, setting), on_result, no_update)
         commit()
-        if merged.faults and writer.archive.goes_on_behind(writer.state.commit):
+        if merged.faults and writer.archive.continues_after(writer.state.commit):
             # It may have merged the same, and have deleted what was read.
             raise ArchiveFenced(f"Another run has taken over the archive at {writer.archive.storage.uri}.")
         log.info("%s", merged)

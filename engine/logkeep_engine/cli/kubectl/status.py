@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from logkeep_engine.cli.errors import errors
-from logkeep_engine.cli.kubectl import care_lines, lines
+from logkeep_engine.cli.kubectl import lines, maintenance_lines
 from logkeep_engine.cli.kubectl.errors import NoSuchResource
 from logkeep_engine.cli.kubectl.options import EXIT_CODES, AllNamespaces, Where, named
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, refuse, spread
@@ -72,13 +72,13 @@ def _show_one(cluster: Kubernetes, text: str, now: datetime, output: Output) -> 
         return
     out = stdout()
     for body in found:
-        out.print(facts([*lines.detail(body, now), *care_lines.care_rows(body, now)]))
-        for note in (*lines.run_notes(body), *lines.dry_run_notes(body), *care_lines.planned_removals(body)):
+        out.print(facts([*lines.detail(body, now), *maintenance_lines.maintenance_rows(body, now)]))
+        for note in (*lines.run_notes(body), *lines.dry_run_notes(body), *maintenance_lines.planned_removals(body)):
             say(note)
         for heads, rows in (
             (lines.DRY_RUN_TOPICS, lines.dry_run_topics(body)),
-            (care_lines.COMPACTED, care_lines.compacted_topics(body)),
-            (care_lines.KEPT, care_lines.kept_points(body, now)),
+            (maintenance_lines.COMPACTED, maintenance_lines.compacted_topics(body)),
+            (maintenance_lines.KEPT, maintenance_lines.kept_points(body, now)),
             (lines.HISTORY, lines.history(body, now)),
         ):
             if rows:

@@ -15,7 +15,7 @@ from logkeep_engine.errors import BrokerRefused
 from logkeep_engine.report import told_warnings
 from logkeep_engine.restore.model.context import Planned, RestoreContext
 from logkeep_engine.restore.model.state import counted_ids
-from logkeep_engine.restore.planning import restored_before as remembered
+from logkeep_engine.restore.planning import restored_before
 from logkeep_engine.restore.planning.planner import RestorePlanner
 from logkeep_engine.restore.topics.held_topics import held_now, told_held
 
@@ -32,7 +32,7 @@ def borne_out(context: RestoreContext, claimed: RunResult) -> RunResult:
     context = replace(context, run_id=run_id, state=context.state.of_run(run_id))
     planned = RestorePlanner(context).load_claimed(found=found)
     try:
-        remembered.check_still_there(claimed, planned, counted_ids(context.state), context.control)
+        restored_before.check_still_there(claimed, planned, counted_ids(context.state), context.control)
         if claimed.held_topics is not None:
             claimed = replace(claimed, held_topics=held_now(context, planned.plan))
     except BrokerRefused as error:

@@ -59,12 +59,12 @@ from logkeep_engine.restore.model.context import Planned, RestoreContext
 from logkeep_engine.restore.model.point_preview import tell
 from logkeep_engine.restore.model.refusals import Refusals
 from logkeep_engine.restore.model.state import RESULT, RestoreState, archive_place, archive_to_restore, open_state
-from logkeep_engine.restore.planning import restored_before as remembered
+from logkeep_engine.restore.planning import restored_before
 from logkeep_engine.restore.planning.earlier import borne_out, of_earlier, of_now
 from logkeep_engine.restore.planning.planner import RestorePlanner
 from logkeep_engine.restore.planning.resuming import begun_key, finished_before, note_begun
 from logkeep_engine.restore.positions.groups import move_groups
-from logkeep_engine.restore.run.run_facts import facts_of_run, note_restored, restored_before, told_of_records
+from logkeep_engine.restore.run.run_facts import facts_of_run, note_restored, noted_before, told_of_records
 from logkeep_engine.restore.sending.count import check_counted, count_all, is_counted, told_deleted
 from logkeep_engine.restore.sending.partitions import restore_open_partitions
 from logkeep_engine.restore.sending.without_records import refuse_without_records
@@ -277,7 +277,7 @@ class RestoreRun(DriverRun):
         note_begun(context)
         tell(context, planned)
         # What is noted of earlier starts counts only where there was one: this driver has not made the plan.
-        done = None if planned.fresh else restored_before(context, planned, begun)
+        done = None if planned.fresh else noted_before(context, planned, begun)
         if done is None:
             done = self._restore_all_but_users(context, planned, begun)
             note_restored(context, done)
@@ -376,7 +376,7 @@ class RestoreRun(DriverRun):
         """
         found = None
         if self._remembered_as is not None:
-            found = remembered.begin(self._asked(context), context.state, self._spec.if_topic_exists)
+            found = restored_before.begin(self._asked(context), context.state, self._spec.if_topic_exists)
         found = found or self._resumed(context)
         if found is None:
             return None
@@ -399,7 +399,7 @@ class RestoreRun(DriverRun):
         nothing."""
         found = None
         if self._remembered_as is not None:
-            found = remembered.found_before(self._asked(context), context.state, self._spec.if_topic_exists)
+            found = restored_before.found_before(self._asked(context), context.state, self._spec.if_topic_exists)
         found = found or self._resumed(context)
         if found is None:
             return None
@@ -412,9 +412,9 @@ class RestoreRun(DriverRun):
             return None
         return finished_before(begun_key(context), context.state)
 
-    def _asked(self, context: RestoreContext) -> remembered.RestoreKey:
+    def _asked(self, context: RestoreContext) -> restored_before.RestoreKey:
         archive_id = context.archive.info.archive_id
-        return remembered.RestoreKey.of(self._spec, archive_id, context.cluster_id, self._remembered_as or "")
+        return restored_before.RestoreKey.of(self._spec, archive_id, context.cluster_id, self._remembered_as or "")
 
 
 def note_failure(state: RestoreState, result: RunResult) -> None:

@@ -50,7 +50,7 @@ def note_restored(context: RestoreContext, done: RunResult) -> None:
         context.state.storage.put(context.state.file(ALL_BUT_USERS), done.to_json().encode())
 
 
-def restored_before(context: RestoreContext, planned: Planned, begun: RunResult) -> RunResult | None:
+def noted_before(context: RestoreContext, planned: Planned, begun: RunResult) -> RunResult | None:
     """Return the facts and warnings that an earlier start has noted when it had restored topics and groups; None if
     none has come so far.
 

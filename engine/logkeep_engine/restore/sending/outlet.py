@@ -70,7 +70,7 @@ class Outlet:
         self._placed = 0
         self._epoch = -1
         self._made = self._told = 0  # records of the stream: those that came, and those of which the progress knows
-        self._bytes = self._bytes_told = 0
+        self._bytes = self._bytes_reported = 0
 
     # ---- from the stream
 
@@ -159,7 +159,7 @@ class Outlet:
             async for offset in offsets:
                 self._acknowledge(self._pending.popleft(), offset)
         if self._contested:
-            await self._check_nothing_behind()
+            await self._check_nothing_after()
 
     async def _confirm(self, leader: Leader) -> None:
         """Check that a leader has all that earlier leaders had acknowledged, before it gets more."""
@@ -189,7 +189,7 @@ class Outlet:
         self._tell(item.source_end, item.index + item.count)
         self._window.give_back(self._weight(item))
 
-    async def _check_nothing_behind(self) -> None:
+    async def _check_nothing_after(self) -> None:
         """Check that nothing of this run lies after its last record. In front of the others, `produce_many` looks.
 
         Where no other writes to the topic, offsets show it.
@@ -208,8 +208,8 @@ class Outlet:
         self._tell(self._log.end, self._made)
 
     def _tell(self, at: int, records: int) -> None:
-        self._progress(at, records - self._told, self._bytes - self._bytes_told)
-        self._told, self._bytes_told = records, self._bytes
+        self._progress(at, records - self._told, self._bytes - self._bytes_reported)
+        self._told, self._bytes_reported = records, self._bytes
 
     def knew(self, written: WrittenRecords) -> bool:
         """Return whether this outlet knows of all that is in the target."""

@@ -14,7 +14,7 @@ from itertools import pairwise
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
-from logkeep_engine.archive.reading.partition import facts_in, is_hole, open_behind, open_damaged, open_partition
+from logkeep_engine.archive.reading.partition import facts_in, is_hole, open_after, open_damaged, open_partition
 from logkeep_engine.log.batch import Stretch
 from logkeep_engine.log.transactions import TRANSACTIONAL, Span, TransactionFollower
 from logkeep_engine.restore.streams.archived import ArchivedPartition
@@ -51,7 +51,7 @@ def _open_at(partition: ArchivedPartition, end: int) -> list[Span]:
     records are missing before `end`, the marker is taken to be among them."""
     entries = [entry for entry in partition.segments if entry.base_offset < end]
     whole = entries[:-1] if entries and entries[-1].next_offset > end else entries
-    *_, begun = ({}, *_open_behind(partition, whole))
+    *_, begun = ({}, *_open_after(partition, whole))
     last = whole[-1].next_offset if whole else 0
     for entry in entries[len(whole) :]:
         if whole and is_hole(last, entry.base_offset, partition.kept):
@@ -63,7 +63,7 @@ def _open_at(partition: ArchivedPartition, end: int) -> list[Span]:
     return [(producer_id, first, end - 1) for producer_id, first in begun.items()]
 
 
-def _open_behind(partition: ArchivedPartition, entries: Sequence[SegmentEntry]) -> Iterator[dict[int, int]]:
+def _open_after(partition: ArchivedPartition, entries: Sequence[SegmentEntry]) -> Iterator[dict[int, int]]:
     """Yield the transactions that are open at the end of each segment: the offset at which each begins, by producer
     id."""
     storage, topic = partition.storage, partition.topic
@@ -80,7 +80,7 @@ def _open_behind(partition: ArchivedPartition, entries: Sequence[SegmentEntry]) 
         for entry, found in zip(entries, pool.map(facts, entries), strict=True):
             if last is not None and is_hole(last, entry.base_offset, partition.kept):
                 begun = {}  # the markers lie there
-            begun = open_behind(begun, found)
+            begun = open_after(begun, found)
             last = entry.next_offset
             yield begun
 
@@ -180,7 +180,7 @@ def _segments_across(partition: ArchivedPartition, entries: Sequence[SegmentEntr
     ]
     if not any(any(side[0] for side in of_time) and any(side[1] for side in of_time) for of_time in sides):
         return []
-    begun = list(_open_behind(partition, entries))
+    begun = list(_open_after(partition, entries))
     wanted = {at for of_time in sides for at, side in enumerate(of_time) if all(side)}
     for of_time in sides:
         for at, (side, following) in enumerate(pairwise(of_time)):

@@ -219,13 +219,13 @@ class _Verification:
             if comparison.stretch is None:
                 raise AssertionError("nothing is left, and something differs")
             async with self._alone:
-                goes_on = await self._locate(end)
-            if not goes_on or len(self._differences) >= MAX_DIFFERENCES:
+                continues = await self._locate(end)
+            if not continues or len(self._differences) >= MAX_DIFFERENCES:
                 return
         reader = self._reader
         only_others = reader.others >= comparison.extra and reader.others_from >= comparison.extra_from
         if comparison.extra and not only_others:
-            await self._locate_behind(end)
+            await self._locate_after(end)
 
     async def _stretches_equal(self, end: int) -> bool:
         """Read on, until a stretch differs or nothing is left."""
@@ -251,9 +251,9 @@ class _Verification:
         most = max(records, stretch.records) + AHEAD
         while True:
             target = await self._of_target(self._reader.listed(comparison.began, end, most))
-            goes_on = len(target) == most
+            continues = len(target) == most
             found = await self._aligned(archived, records, target, end)
-            if found.taken < len(target) or not goes_on or most >= _MOST_LISTED * max(records, stretch.records):
+            if found.taken < len(target) or not continues or most >= _MOST_LISTED * max(records, stretch.records):
                 break
             most *= 2
         self._differing.append((stretch.start, stretch.end))
@@ -264,13 +264,13 @@ class _Verification:
         if found.taken < len(target):
             following = target.offsets[found.taken]
         else:
-            following = target.offsets[-1] + 1 if goes_on else end
+            following = target.offsets[-1] + 1 if continues else end
         passed = await self._of_target(self._reader.noted(comparison.began, following))
         comparison.passed(passed, following)
         self._located = comparison.at
         if nothing_left and not comparison.is_whole:
-            if not goes_on:
-                self._lost_behind()
+            if not continues:
+                self._add_lost_after()
             return False
         return True
 
@@ -334,21 +334,21 @@ class _Verification:
     def _note_bounds(self, source: int, target: int, end: int) -> None:
         """Note that more lies after what was searched for something that both sides have."""
         most = _STRETCHES_SEARCHED * STRETCH_RECORDS
-        if len(self._stretches_behind(source)) > _STRETCHES_SEARCHED or end - target > most:
+        if len(self._stretches_after(source)) > _STRETCHES_SEARCHED or end - target > most:
             self._reasons.append(
                 f"after the archive's offset {source - 1} and the target's offset {target} nothing was found that "
                 f"both have, and no more than about {most} records were searched for it: records that are called "
                 "changed there may have been lost, or added"
             )
 
-    def _stretches_behind(self, start: int) -> list[int]:
+    def _stretches_after(self, start: int) -> list[int]:
         """The ends of the stretches that reach after a source offset."""
         return [item.end for item in self._expected if item.end > start]
 
     async def _found_in_archive(self, start: int, digests: frozenset[bytes]) -> int | None:
         """Return the source offset of the first record with one of these digests in the next stretches, None if there
         is none."""
-        behind = self._stretches_behind(start)[:_STRETCHES_SEARCHED]
+        behind = self._stretches_after(start)[:_STRETCHES_SEARCHED]
         if not behind:
             return None
         found = await self._archived(self._wanted.first_of, start, behind[-1], digests, MAX_OFFSET)
@@ -377,14 +377,14 @@ class _Verification:
         """Ask for records of the archive. Their reader waits for the storage, and so it has a thread."""
         return await self._off_loop(lambda: asyncio.run(ask(*args)))
 
-    def _lost_behind(self) -> None:
+    def _add_lost_after(self) -> None:
         """The target has ended: all that was not compared is missing."""
         stretch, missing = self._comparison.stretch, self._comparison.missing
         assert stretch is not None
         self._add([Difference(DifferenceKind.LOST, stretch.start, None, missing)])
         self._differing.append((stretch.start, self._end))
 
-    async def _locate_behind(self, end: int) -> None:
+    async def _locate_after(self, end: int) -> None:
         """Find out what the records are that lie after all stretches in which there should be some."""
         comparison = self._comparison
         first, left = comparison.extra_from, comparison.extra
@@ -399,9 +399,9 @@ class _Verification:
             first = target.offsets[found.taken] if found.taken < len(target) else end
         if left > 0:
             behind = await self._of_target(self._reader.listed(first, end, 1))
-            self._add([await self._what_is_behind(behind, first, left)])
+            self._add([await self._what_is_after(behind, first, left)])
 
-    async def _what_is_behind(self, found: ListedRecords, first: int, count: int) -> Difference:
+    async def _what_is_after(self, found: ListedRecords, first: int, count: int) -> Difference:
         """This many records from a target offset on, after all that the archive has."""
         archived = ListedRecords()
         for last in self._expected[-1:]:

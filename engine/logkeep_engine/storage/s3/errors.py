@@ -46,7 +46,7 @@ MAY_PASS = {
 }
 
 
-class BehindEnd(LogkeepError):
+class PastEndError(LogkeepError):
     """A range that starts at or after an object's end."""
 
 
@@ -128,7 +128,7 @@ def _translate_answer(error: Any, place: S3Place, name: str) -> LogkeepError:
     if code in _EXISTS or status == 412:
         return ObjectExists(f"{name} exists already.")
     if code == "InvalidRange" or status == 416:
-        return BehindEnd(name)
+        return PastEndError(name)
     if code in _CREDENTIALS:
         return StorageRefused(
             f"{where} refused the credentials for {name}: {code}.",

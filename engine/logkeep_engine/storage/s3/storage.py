@@ -21,7 +21,7 @@ from logkeep_engine.storage.base import (
     is_object_path,
 )
 from logkeep_engine.storage.s3.cold import cold_objects, retrieve
-from logkeep_engine.storage.s3.errors import MAY_PASS, BehindEnd
+from logkeep_engine.storage.s3.errors import MAY_PASS, PastEndError
 from logkeep_engine.storage.s3.pages import listed
 from logkeep_engine.storage.s3.place import S3Place
 from logkeep_engine.storage.s3.requests import Requests
@@ -118,7 +118,7 @@ class S3Storage(Storage):
 
         try:
             return self._requests.retry(get, path)
-        except BehindEnd:
+        except PastEndError:
             return b""
 
     def list(self, prefix: str = "") -> list[ObjectInfo]:

@@ -12,7 +12,7 @@ COMPACTED = ("compacted topic", "kept as", "partitions", "records", "size", "poi
 KEPT = ("kept point", "ended", "rules")
 
 
-def care_rows(body: Body, now: datetime) -> list[Row]:
+def maintenance_rows(body: Body, now: datetime) -> list[Row]:
     """Return names and values of what the last retention did, and of what was found when keys were compared."""
     return [*_retention(body, now), *_keys(body, now)]
 
