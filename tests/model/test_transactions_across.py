@@ -19,13 +19,13 @@ from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome, 
 from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.maintenance import merging
-from logkeep_engine.archive.maintenance.branching import branch_off
 from logkeep_engine.archive.maintenance.points import KeepRules
 from logkeep_engine.archive.maintenance.retaining import RetentionRules, retain
 from logkeep_engine.archive.maintenance.retention import RetentionLimits
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.archive.writing.packs import TaskPacks
+from logkeep_engine.backup.run.archiving import branch_off
 from logkeep_engine.backup.run.merging import merge_segments
 from logkeep_engine.backup.run.snapshots import make_snapshots
 from logkeep_engine.contract.archive_format import SegmentSpec

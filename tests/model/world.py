@@ -39,7 +39,6 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
 from logkeep_engine.archive.history.earlier import identities_of
 from logkeep_engine.archive.maintenance import merging
-from logkeep_engine.archive.maintenance.branching import branch_off
 from logkeep_engine.archive.maintenance.leftovers import may_have_leftovers, remove_leftovers
 from logkeep_engine.archive.maintenance.points import KeepRules
 from logkeep_engine.archive.maintenance.retaining import RetentionRules, retain, run_retention
@@ -56,6 +55,7 @@ from logkeep_engine.backup.planning.generations import (
     whole_generations,
 )
 from logkeep_engine.backup.planning.plan_builder import gaps_of_deleted
+from logkeep_engine.backup.run.archiving import branch_off
 from logkeep_engine.backup.run.merging import merge_segments
 from logkeep_engine.backup.run.snapshots import make_snapshots
 from logkeep_engine.contract.archive_format import FormatName, SegmentSpec

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 
 from logkeep_engine.archive.catalog.archive import NO_CLAIM, Archive
 from logkeep_engine.archive.catalog.claim import ArchiveClaim
@@ -26,6 +27,8 @@ from logkeep_engine.archive.catalog.facts import (
     RunOutcome,
 )
 from logkeep_engine.archive.catalog.generations import passive_of
+from logkeep_engine.archive.catalog.held_tables import TableKind, held_tables, removed_tables
+from logkeep_engine.archive.catalog.holds import Hold, HoldKind, topic_hold
 from logkeep_engine.archive.catalog.packed import PackId
 from logkeep_engine.archive.catalog.replacements import Exchange
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -34,7 +37,6 @@ from logkeep_engine.archive.maintenance.moving import MoveDone, move_task
 from logkeep_engine.archive.maintenance.moving import works_of as moves_in_tasks
 from logkeep_engine.archive.maintenance.removal import purge, write_indexes
 from logkeep_engine.archive.maintenance.rewriting import RewritePlace
-from logkeep_engine.archive.maintenance.topics_on_hold import hold_on
 from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import ERASURE
@@ -55,6 +57,32 @@ from logkeep_engine.log.keys import WantedKeys
 from logkeep_engine.report import ProgressRange, Reporter, told_warnings
 from logkeep_engine.storage import LockedObject, Storage, UnseenObject
 from logkeep_engine.tasks import TaskRunner, no_update
+
+
+def hold_on(state: ArchiveState, topic_id: str, *, removed: bool = False) -> Hold | None:
+    """Return a hold on a topic: on its name, or on a run that has, or may have, records of it. `removed`: also records
+    that no commit names any more, and whose objects are there."""
+    if not state.retention_holds:
+        return None
+    hold = topic_hold(state.retention_holds, state.topics[topic_id].name)
+    if hold is not None:
+        return hold
+    first = min(_epochs(state, topic_id, removed=removed), default=None)
+    for item in state.retention_holds:
+        run = state.runs.get(item.name) if item.kind is HoldKind.RUN else None
+        if run is not None and first is not None and first <= run.epoch:
+            return item
+    return None
+
+
+def _epochs(state: ArchiveState, topic_id: str, *, removed: bool) -> Iterator[int]:
+    """Yield the epochs at which what the archive has of a topic was archived. No run shows a generation that is being
+    read."""
+    gone = removed_tables(state, {topic_id}) if removed else ()
+    for table in chain(held_tables(state, {topic_id}), gone):
+        if table.kind is not TableKind.PASSIVE:
+            yield from (entry.archived_first for entry in table.segments)
+
 
 log = logging.getLogger(__name__)
 

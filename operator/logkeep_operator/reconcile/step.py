@@ -18,7 +18,7 @@ from logkeep_operator.api.status import MAX_HISTORY
 from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.archive import goes_back, with_archive
 from logkeep_operator.reconcile.bounded import bounded
-from logkeep_operator.reconcile.coverage import coverage_condition, coverage_of
+from logkeep_operator.reconcile.conditions import coverage_condition, coverage_of
 from logkeep_operator.reconcile.drill import drill_status, is_drill
 from logkeep_operator.reconcile.found import FoundRun, to_be_adopted, unknown_runs, with_entry
 from logkeep_operator.reconcile.observed import Documents, JobState, Observed

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.contract.clear_text import clear_text_warnings
 from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import MAX_LIST, RunResult
 from logkeep_engine.contract.spec import parse_backup
-from logkeep_engine.frame import with_clear_text_warnings
+from logkeep_engine.frame import clear_text_warnings, with_clear_text_warnings
 
 SECRET = {"credentials": {"secretRef": {"name": "keys"}}}
 

@@ -24,11 +24,11 @@ from logkeep_engine.archive.catalog.facts import (
 )
 from logkeep_engine.archive.catalog.lineage import Fork, LeaderEpoch, LeaderSeen, Lineage
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
-from logkeep_engine.archive.maintenance.branching import branch_off
 from logkeep_engine.archive.maintenance.removal import purge
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading import view
 from logkeep_engine.backup.model.plan import BackupPlan, Chunk
+from logkeep_engine.backup.run.archiving import branch_off
 from logkeep_engine.contract.archive_format import Compatibility, Compression, FormatName, FormatOptions
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.point import PointSpec

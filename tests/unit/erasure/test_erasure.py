@@ -28,11 +28,11 @@ from logkeep_engine.archive.catalog.packed import SegmentTable
 from logkeep_engine.archive.catalog.replacements import Exchange
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.history.compacted import with_snapshots
-from logkeep_engine.archive.maintenance.branching import branch_off
 from logkeep_engine.archive.maintenance.removal import purge
 from logkeep_engine.archive.maintenance.retaining import change_holds
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading import view
+from logkeep_engine.backup.run.archiving import branch_off
 from logkeep_engine.compaction.partition import compact_partition
 from logkeep_engine.contract.archive_format import (
     Compatibility,

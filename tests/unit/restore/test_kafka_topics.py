@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.cli import app
-from logkeep_engine.cli.emitting import kafka_topics
+from logkeep_engine.cli.restore import kafka_topics
 from logkeep_engine.contract.emitting import StrimziVersion
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec, parse_restore

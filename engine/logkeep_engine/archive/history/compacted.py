@@ -21,21 +21,74 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
-from logkeep_engine.archive.catalog.extent import StateExtents
+from logkeep_engine.archive.catalog.extent import LogExtents, Slices, StateExtents
 from logkeep_engine.archive.catalog.facts import Gap, Partition, RunEntry
 from logkeep_engine.archive.catalog.generations import NOWHERE, Generation, generation_of, is_dense
+from logkeep_engine.archive.catalog.held_lines import PartitionFacts, cuts_within, lines_of
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
-from logkeep_engine.archive.catalog.lines import FOREVER
-from logkeep_engine.archive.catalog.packed import PackedSegments
+from logkeep_engine.archive.catalog.lines import FOREVER, Lines
+from logkeep_engine.archive.catalog.packed import PackedSegments, SegmentTable
 from logkeep_engine.archive.catalog.snapshots import NO_TIME
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.totals import totals_of
-from logkeep_engine.archive.history.archived import PartitionHistory, history_of, lines_in, put_slices
-from logkeep_engine.archive.history.point import Point, States
-from logkeep_engine.archive.history.view import slices_of, state_of, usable
+from logkeep_engine.archive.history.view import (
+    History,
+    LineFacts,
+    MissingKind,
+    MissingRange,
+    Point,
+    States,
+    slices_of,
+    state_of,
+    usable,
+)
 from logkeep_engine.archive.ranges import Range, inside, together, without
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import BACKUP
+
+PartitionHistory = History[PackedSegments]
+
+
+def history_of(state: ArchiveState, key: Partition) -> PartitionHistory:
+    """Return the history of a partition; `state.line_number` tells which line the state shows."""
+    own = state.own_facts(key)
+    logs = [LogExtents(number, 0, FOREVER, facts.table(key)) for number, facts in enumerate(own)]
+    states = sorted(states_of(state, key), key=_end)
+    return History(lines_in(state, key), logs, states, list(map(_facts, own)))
+
+
+def lines_in(state: ArchiveState, key: Partition) -> Lines:
+    """Return the lines of a partition."""
+    return lines_of(state.lines[key]) if key in state.lines else Lines()
+
+
+def states_of(state: ArchiveState, key: Partition) -> list[StateExtents[PackedSegments]]:
+    """Return the snapshots of all lines of a partition."""
+    return [
+        StateExtents(number, item.end, item.time, item.parts(key))
+        for number, facts in enumerate(state.own_facts(key))
+        for item in facts.snapshots
+    ]
+
+
+def _facts(own: PartitionFacts) -> LineFacts:
+    lost = [MissingRange(gap.start, gap.end, MissingKind.LOST, gap.reason) for gap in own.gaps]
+    return LineFacts(own.coverage, own.removed, lost)
+
+
+def put_slices(segments: SegmentTable, key: Partition, slices: Iterable[Slices[PackedSegments]]) -> None:
+    """Let a table of segments have these slices of a partition instead of what it has."""
+    rows, cuts, before = bytearray(), dict[int, Range](), 0
+    for some in slices:
+        rows += some.table.between(some.first, some.last)
+        cuts |= {before + at - some.first: cut for at, cut in cuts_within(some).items()}
+        before += len(some)
+    segments.replace_rows(key, rows, cuts)
+
+
+def _end(state: StateExtents[PackedSegments]) -> int:
+    return state.end
+
 
 _NO_ENDS: Mapping[Partition, int] = MappingProxyType({})
 

@@ -12,13 +12,50 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, StrEnum
 from typing import Generic
 
 from logkeep_engine.archive.catalog.extent import LogExtents, Slices, StateExtents, Table
-from logkeep_engine.archive.catalog.lines import Lines, Owned
-from logkeep_engine.archive.history.missing import MissingKind, MissingRange
-from logkeep_engine.archive.history.point import Point, States
+from logkeep_engine.archive.catalog.lines import FOREVER, Lines, Owned
 from logkeep_engine.archive.ranges import Range, add_range, inside, without
+
+
+class States(Enum):
+    """Whether a state may stand for the log below its end: `NEWEST` does, `WHERE_NEEDED` the first one that stands for
+    what is removed of the log does, if something is."""
+
+    NEWEST = "newest"
+    WHERE_NEEDED = "where needed"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The part of a line that lies below the offset `end`. Only states of records before the time `before` (ms)
+    count."""
+
+    line: int
+    end: int = FOREVER
+    before: int | None = None
+    states: States = States.WHERE_NEEDED
+
+
+class MissingKind(StrEnum):
+    """Why there is nothing. `LOST`: it was gone in the cluster before it was archived. `REMOVED`: retention has removed
+    it. `UNKNOWN`: the archive does not account for it."""
+
+    LOST = "lost"
+    REMOVED = "removed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class MissingRange:
+    """Offsets [start, end) of which there is nothing. `reason`: what a gap says of itself."""
+
+    start: int
+    end: int
+    kind: MissingKind
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

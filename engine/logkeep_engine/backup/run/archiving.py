@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 
-from logkeep_engine.archive.maintenance.branching import branch_off
+from logkeep_engine.archive.catalog.facts import Branching, GenerationChange, GenerationStep
+from logkeep_engine.archive.catalog.generations import generation_of
+from logkeep_engine.archive.catalog.lineage import Fork
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.writer import Writer
+from logkeep_engine.archive.history.compacted import is_exact_below
 from logkeep_engine.backup.model.plan import BackupPlan, Piece, open_gaps, pack
 from logkeep_engine.backup.pieces.commit import BackupCommitter
 from logkeep_engine.backup.pieces.losses import ArchivePieces, LossSearch, OnPieces, Work, loses_records, refuse_losses
@@ -26,6 +31,33 @@ from logkeep_engine.contract.cluster_state import ClusterStateMode
 from logkeep_engine.errors import ArchiveMismatch, BrokerRefused
 from logkeep_engine.report import ProgressRange
 from logkeep_engine.tasks import PartitionUpdate, no_update
+
+# One commit continues the logs of all partitions that were cut off in the cluster as new lines of the archive (see
+# `held_lines`), and nothing that is archived moves. Where what is left of a compacted log is not exact, because records
+# that had overwritten others were cut off or retention has removed what a snapshot of the old log stands for, the same
+# commit says that another generation is due: the log is read again.
+
+
+def branch_off(writer: Writer, forks: Iterable[Fork]) -> None:
+    """Make branches of the archived offsets from these forks on. A fork that has a branch is left out. Raises what
+    `Writer.commit` raises."""
+    state = writer.state
+    # An earlier attempt may have done it.
+    wanted = [fork for fork in forks if not state.has_branch((fork.topic_id, fork.partition), fork.branch_id)]
+    if wanted:
+        branchings = [Branching(fork.topic_id, fork.partition, fork.branch_id, fork.offset) for fork in wanted]
+        writer.branch(branchings, _due(state, wanted))
+        log.info("%d partitions were cut off in the cluster: their old ends are branches now", len(wanted))
+
+
+def _due(state: ArchiveState, forks: Iterable[Fork]) -> Iterator[GenerationChange]:
+    """Yield the generations that are due since what is left of a log that is compacted, or was, is not exact."""
+    for fork in forks:
+        key = (fork.topic_id, fork.partition)
+        number = generation_of(state, key).number
+        if number and state.topics[fork.topic_id].was_compacted and not is_exact_below(state, key, fork.offset):
+            yield GenerationChange(*key, number, GenerationStep.DUE)
+
 
 log = logging.getLogger(__name__)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import TracebackType
 from typing import TypeVar
 
 from logkeep_engine.archive.catalog.archive import Archive
@@ -13,16 +14,46 @@ from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.salvage import DamageSurvey
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
+from logkeep_engine.errors import BrokerUnavailable, LogkeepError, ObjectMissing, Refused, TopicGone
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.limits import RunLimits
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore.model.drill_scope import DrillScope
 from logkeep_engine.restore.model.plan import RestorePlan, TopicPlan
-from logkeep_engine.restore.model.refusals import Refusals
 from logkeep_engine.restore.model.state import RestoreState
 from logkeep_engine.restore.streams.clip import Clip
 from logkeep_engine.tasks import Demand, Expect, TaskContext, TaskRunner
+
+_GATHERED = (Refused, BrokerUnavailable, TopicGone, ObjectMissing)
+
+
+class Refusals:
+    """Wraps each check that does not need the one before it, in a `with`. If they are not `gathered`, it does nothing:
+    the first error is raised."""
+
+    def __init__(self, *, gathered: bool = False) -> None:
+        self.gathered = gathered
+        self.found: list[LogkeepError] = []
+
+    def add(self, error: LogkeepError) -> None:
+        """Note an error once, however many checks find it. Raises it if errors are not gathered."""
+        if not self.gathered:
+            raise error
+        if all(str(error) != str(known) for known in self.found):
+            self.found.append(error)
+
+    def __enter__(self) -> Refusals:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not self.gathered or not isinstance(error, _GATHERED):
+            return False
+        self.add(error)
+        return True
+
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.cluster_state import ClusterState, read_cluster_state
 from logkeep_engine.archive.catalog.facts import Commit, GroupEntry, Partition, TopicEntry
 from logkeep_engine.archive.catalog.generations import generation_of
 from logkeep_engine.archive.catalog.snapshots import NO_TIME
@@ -47,6 +48,14 @@ from logkeep_engine.restore.model.plan import PointPlan
 from logkeep_engine.restore.model.selection import Choice, TopicSelection, select_topics, shown, with_branches
 from logkeep_engine.restore.streams.clip import clipped
 from logkeep_engine.storage import Storage
+
+
+def source_state(archive: Archive, archived: ArchiveState, point: PointSpec | None) -> ClusterState | None:
+    """Return the state of the cluster that the last run before the point has archived, None if there is none. Raises
+    ArchiveDamaged."""
+    end = end_before(archive, archived, point)
+    return None if end is None else read_cluster_state(archive, end)
+
 
 _READERS = 16
 _RUNS_SHOWN = 5

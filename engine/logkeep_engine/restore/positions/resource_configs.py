@@ -23,7 +23,7 @@ from logkeep_engine.kafka.resource_configs import ResourceConfig
 from logkeep_engine.kafka.users import SetRefused
 from logkeep_engine.restore.model.compared_items import first_of, told_refused
 from logkeep_engine.restore.model.context import RestoreContext
-from logkeep_engine.restore.model.source_state import source_state
+from logkeep_engine.restore.model.point import source_state
 from logkeep_engine.restore.positions.moves import select, target_names
 
 

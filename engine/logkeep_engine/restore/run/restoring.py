@@ -55,9 +55,8 @@ from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.report import Reporter, told_warnings
 from logkeep_engine.restore.claim.fence import RunFence
 from logkeep_engine.restore.cluster_state.step import restore_cluster_state
-from logkeep_engine.restore.model.context import Planned, RestoreContext
+from logkeep_engine.restore.model.context import Planned, Refusals, RestoreContext
 from logkeep_engine.restore.model.point_preview import tell
-from logkeep_engine.restore.model.refusals import Refusals
 from logkeep_engine.restore.model.state import RESULT, RestoreState, archive_place, archive_to_restore, open_state
 from logkeep_engine.restore.planning import restored_before
 from logkeep_engine.restore.planning.earlier import borne_out, of_earlier, of_now

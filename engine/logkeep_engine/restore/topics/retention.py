@@ -31,8 +31,8 @@ from logkeep_engine.log.cleanup import (
     limits_of,
 )
 from logkeep_engine.restore.model.plan import PointPlan, TopicPlan, clip_of
+from logkeep_engine.restore.model.point import source_state
 from logkeep_engine.restore.model.selection import Choice, shown
-from logkeep_engine.restore.model.source_state import source_state
 from logkeep_engine.restore.model.topics import ExistingTopic, own_configs
 from logkeep_engine.restore.streams.clip import Clip
 

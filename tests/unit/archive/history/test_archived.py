@@ -9,14 +9,11 @@ from logkeep_engine.archive.catalog.facts import RunOutcome, branch_id
 from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.packed import SegmentTable
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.history.archived import history_of, put_slices
-from logkeep_engine.archive.history.compacted import with_snapshots
-from logkeep_engine.archive.history.missing import MissingKind, MissingRange
-from logkeep_engine.archive.history.point import Point, States
-from logkeep_engine.archive.history.view import view
-from logkeep_engine.archive.maintenance.branching import branch_off
+from logkeep_engine.archive.history.compacted import history_of, put_slices, with_snapshots
+from logkeep_engine.archive.history.view import MissingKind, MissingRange, Point, States, view
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading.partition import open_partition
+from logkeep_engine.backup.run.archiving import branch_off
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec, parse_restore
 from logkeep_engine.restore.model import point as points

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 from logkeep_engine.archive.catalog.extent import LogExtents, StateExtents
 from logkeep_engine.archive.catalog.lines import FOREVER, Line, Lines, Owned
-from logkeep_engine.archive.history.missing import MissingKind, MissingRange
-from logkeep_engine.archive.history.point import Point, States
-from logkeep_engine.archive.history.view import History, LineFacts, view
+from logkeep_engine.archive.history.view import History, LineFacts, MissingKind, MissingRange, Point, States, view
 from logkeep_engine.archive.ranges import Range, add_range
 from tests.examples import scaled
 

@@ -10,12 +10,12 @@ from logkeep_engine.archive.catalog.facts import Coverage, Gap, Receipt, Removed
 from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer
-from logkeep_engine.archive.maintenance.branching import branch_off
 from logkeep_engine.archive.maintenance.inspect import describe
 from logkeep_engine.archive.maintenance.removal import purge, remove_expired
 from logkeep_engine.archive.maintenance.retention import RetentionLimits
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading.partition import open_partition
+from logkeep_engine.backup.run.archiving import branch_off
 from logkeep_engine.contract.archive_format import Compression
 from logkeep_engine.contract.restored_topics import RestoreTopics
 from logkeep_engine.errors import SpecError

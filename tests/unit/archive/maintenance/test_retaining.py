@@ -36,7 +36,6 @@ from logkeep_engine.archive.maintenance.retaining import (
 from logkeep_engine.archive.maintenance.retention import RetentionLimits
 from logkeep_engine.archive.maintenance.retention_items import object_bytes
 from logkeep_engine.archive.maintenance.retention_report import preview
-from logkeep_engine.archive.maintenance.topics_on_hold import hold_on
 from logkeep_engine.archive.maintenance.verify import verify
 from logkeep_engine.archive.reading import view
 from logkeep_engine.archive.reading.partition import open_partition
@@ -47,6 +46,7 @@ from logkeep_engine.backup.run.activating import Activating
 from logkeep_engine.cli import app
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.retention import Retention, RetentionHold
+from logkeep_engine.erasure.run import hold_on
 from logkeep_engine.errors import BackupUnfinished, SpecError
 from logkeep_engine.restore.model import point as points
 from logkeep_engine.storage import LockedObject, Storage, open_uri
