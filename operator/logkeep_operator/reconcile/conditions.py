@@ -13,8 +13,8 @@
 `ScheduledRun` is True in the third and fourth of these cases, and there once that has been so.
 `DataLoss` is there once a run has ended: True when records are missing, and it stays so until a run ends without.
 Unknown when a run succeeded whose report could not be read.
-`Coverage` (see `coverage_condition`) is there once a backup has been planned: False when something that the spec names is not
-there.
+`Coverage` (see `coverage_condition`) is there once a backup has been planned: False when something that the spec
+names is not there.
 """
 
 from __future__ import annotations
