@@ -7,6 +7,7 @@ the number of partitions.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
@@ -211,7 +212,8 @@ class RunResult(Document):
         return self
 
     def to_termination_message(self, limit: int) -> str:
-        """Return the JSON, with lists dropped and the message cut until it fits `limit` bytes of UTF-8."""
+        """Return the JSON, with lists and then facts dropped and the message cut until it fits `limit` bytes of UTF-8.
+        The outcome and what names the run stay."""
         short = replace(
             self,
             loss=(),
@@ -233,4 +235,28 @@ class RunResult(Document):
             text = short.to_json()
             if len(text.encode()) <= limit:
                 return text
+        for name, value in short._to_leave_out():
+            short = replace(short, **{name: value})
+            text = short.to_json()
+            if len(text.encode()) <= limit:
+                break
         return text
+
+    def _to_leave_out(self) -> Iterator[tuple[str, Any]]:
+        """Yield the fields that may be missing in a termination message, with their values then, the least important
+        first: addresses and names, facts that lie in the archive, too, and at last what a later run compares."""
+        yield "requested_by", None
+        yield "emitted", None
+        yield "offset_map", ""
+        for name in ("reconciled", "cluster_state", "verification"):
+            facts = getattr(self, name)
+            yield name, None if facts is None else replace(facts, report="")
+        for name in ("drill", "reconciled", "cluster_state", "coverage", "archive", "held_topics", "dry_run"):
+            yield name, None
+        yield "verification", None
+        yield "earlier_end", None
+        yield "earlier_run", None
+        yield "taken_over", None
+        yield "anchor", None
+        yield "cluster_id", ""
+        yield "archive_id", ""

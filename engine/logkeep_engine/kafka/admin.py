@@ -6,7 +6,7 @@ A question is asked again while brokers are out of reach. Errors name the resour
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import TracebackType
@@ -15,8 +15,9 @@ from typing import Any, Self, TypeVar
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError, TopicGone
 from logkeep_engine.kafka.brokers import ADVERTISED, BrokerPool
 from logkeep_engine.kafka.codes import GONE, UNREACHABLE, Code
-from logkeep_engine.kafka.configs import OrderResults, Resource, alter_configs
+from logkeep_engine.kafka.configs import Resource, alter_configs
 from logkeep_engine.kafka.connection import KafkaConnection
+from logkeep_engine.kafka.encoding import Call
 from logkeep_engine.kafka.features import finalized_features
 from logkeep_engine.kafka.kept_pool import KeptPool, Question, ask_once
 from logkeep_engine.kafka.queries import ClusterView
@@ -24,6 +25,7 @@ from logkeep_engine.kafka.retry import BrokerTrouble, Patience
 from logkeep_engine.kafka.survey import Survey
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 _CONNECT_TIMEOUT = 15.0  # for the first question, which also finds out whether any broker answers
 _SHOWN = 3
@@ -149,17 +151,42 @@ class Admin:
         """Change configurations of any resources: the code and the reason of each. The same change does no harm twice,
         so it is made again when its answer is lost. `only_check`: nothing is changed."""
 
-        async def ask(survey: Survey) -> OrderResults:
-            node, call = await survey.pool.controller(), alter_configs(wanted, only_check=only_check)
+        call = alter_configs(wanted, only_check=only_check)
+        return self._order(call, what, lambda answer: answer.results.values(), only_check=only_check).results
+
+    def _order(
+        self,
+        call: Call[R],
+        what: str,
+        outcomes: Callable[[R], Iterable[tuple[int, str]]],
+        *,
+        passing: frozenset[Code] = UNREACHABLE,
+        only_check: bool = False,
+        lost: Callable[[BrokerTrouble], None] = lambda _: None,
+    ) -> R:
+        """Return the controller's answer to an order, which is given again where one of the `outcomes` in the answer, a
+        code and a reason each, is one of those that are `passing`.
+
+        An order whose answer is lost may have been carried out: `lost` raises if it must not be given again. The permit
+        is asked each time that the order is given, and right before. `only_check`: the order changes nothing.
+        """
+
+        async def ask(survey: Survey) -> R:
+            pool, node = survey.pool, await survey.pool.controller()
+            await pool.connected(node, 0)  # until here nothing was sent, and all may be tried again
             if not only_check:
-                self._permit()
-            answer = await survey.pool.ask(node, call, survey.patience / ATTEMPTS)
-            for code, reason in answer.results.values():
-                if (code in UNREACHABLE and survey.time_left()) or code == Code.NOT_CONTROLLER:
-                    raise BrokerTrouble(f"{survey.pool.name(node)} says {Code.told(code, reason)}")
+                await asyncio.to_thread(self._permit)  # it reads from the storage
+            try:
+                answer = await pool.ask(node, call, survey.patience / ATTEMPTS)
+            except BrokerTrouble as trouble:
+                lost(trouble)
+                raise
+            for code, reason in outcomes(answer):
+                if code in passing:
+                    raise BrokerTrouble(f"{pool.name(node)} says {Code.told(code, reason)}")
             return answer
 
-        return self._ask(ask, what).results
+        return self._ask(ask, what)
 
     async def _refuse_out_of_reach(self, pool: BrokerPool) -> None:
         """Raises BrokerTrouble if no broker can be reached under the address that it advertises, BrokerRefused."""

@@ -113,7 +113,7 @@ async def change_positions(
     async with BrokerPool(connection, connection.limits) as pool:
         for at in range(0, len(groups), _AT_ONCE):
             part = groups[at : at + _AT_ONCE]
-            permit()
+            await asyncio.to_thread(permit)  # it reads from the storage
             answers = await asyncio.gather(*(_change(pool, group, wanted[group], change) for group in part))
             found |= dict(zip(part, answers, strict=True))
     return found

@@ -24,11 +24,10 @@ from logkeep_engine.kafka.configs import (
     TOPIC,
     ConfigEntry,
     DescribedConfigs,
-    OrderResults,
     create_topics,
     describe_configs,
 )
-from logkeep_engine.kafka.queries import TopicView, delete_topics
+from logkeep_engine.kafka.queries import DeletedTopics, TopicView, delete_topics
 from logkeep_engine.kafka.retry import BrokerTrouble
 from logkeep_engine.kafka.survey import Survey, in_parts
 from logkeep_engine.log.cleanup import is_compacted
@@ -223,25 +222,22 @@ class TopicAdmin(Admin):
         wanted = [(plan.name, plan.partitions, plan.replication_factor, plan.configs) for plan in plans]
         call = create_topics(wanted, timeout_ms=int(self._timeout * 1000), only_check=validate_only)
 
-        async def ask(survey: Survey) -> OrderResults:
-            pool, node = survey.pool, await survey.pool.controller()
-            await pool.connected(node, 0)  # until here nothing was sent, and all may be tried again
+        def lost(trouble: BrokerTrouble) -> None:
             if not validate_only:
-                self._permit()
-            try:
-                answer = await pool.ask(node, call, survey.patience)
-            except BrokerTrouble as trouble:
-                if validate_only:
-                    raise
                 raise BrokerUnavailable(
                     f"It is unknown whether topics were created: {trouble.reason}.",
                     hint="Check that the brokers are healthy, then start the same run again.",
                 ) from trouble
-            if answer.results and all(code == Code.NOT_CONTROLLER for code, _ in answer.results.values()):
-                raise BrokerTrouble(f"{pool.name(node)} says {Code.NOT_CONTROLLER.name}")
-            return answer
 
-        told = self._ask(ask, "create topics").results
+        told = self._order(
+            call,
+            "create topics",
+            # one topic that has another outcome may have been created
+            lambda answer: answer.results.values() if len({*answer.results.values()}) == 1 else (),
+            passing=frozenset({Code.NOT_CONTROLLER}),
+            only_check=validate_only,
+            lost=lost,
+        ).results
         silent = int(Code.REQUEST_TIMED_OUT), "the broker did not answer"
         answers = [(plan, *told.get((TOPIC, plan.name), silent)) for plan in plans]
         refused = [item for item in answers if item[1] != Code.NONE]
@@ -252,11 +248,15 @@ class TopicAdmin(Admin):
     def unconfigurable(self, names: Sequence[str]) -> list[str]:
         """Return the topics among these, whether they exist or not, whose configuration the user may not change.
         Nothing is changed."""
-        found = []
+        found, what = [], "check who may change the configuration"
         for part in in_parts(sorted(set(names)), _TOPICS_A_REQUEST):
             wanted = [((TOPIC, name), {"retention.ms": "-1"}) for name in part]
-            told = self._alter(wanted, "check who may change configurations", only_check=True)
-            found += [name for (_, name), (code, _) in told.items() if code == Code.TOPIC_AUTHORIZATION_FAILED]
+            told = self._alter(wanted, what, only_check=True)
+            for name in part:
+                if (TOPIC, name) not in told:
+                    raise self._error(Code.REQUEST_TIMED_OUT, f"{what} of topic {name!r}", "the broker did not answer")
+                if told[TOPIC, name][0] == Code.TOPIC_AUTHORIZATION_FAILED:
+                    found.append(name)
         return found
 
     def _not_created(self, plan: NewTopicPlan, code: int, reason: str) -> LogkeepError:
@@ -374,9 +374,18 @@ class TopicAdmin(Admin):
         """
         names = {topic_id: name for name, topic_id in topics.items()}
         for part in in_parts(sorted(names), _TOPICS_A_REQUEST):
-            self._permit()
-            self._ask(partial(_delete, names=names, ids=part), "delete topics")
+            call = delete_topics(part, timeout_ms=_NO_WAIT_MS)
+            order = partial(_deleted, ids=part, names=names)
+            codes = self._order(call, "delete topics", order, passing=RETRIABLE | {Code.NOT_CONTROLLER}).codes
             self.note_change()
+            for topic_id in part:
+                code = codes[topic_id]
+                if code not in (Code.NONE, *GONE):
+                    raise BrokerRefused(
+                        f"Cannot delete topic {names[topic_id]!r}: {Code.name_of(code)}.",
+                        hint="Give the user the ACL DELETE on the topic, and set delete.topic.enable=true on the "
+                        "brokers.",
+                    )
         deadline = time.monotonic() + self._timeout
         while left := sorted(name for name, there in self.topic_ids(topics).items() if there == topics[name]):
             if time.monotonic() > deadline:
@@ -387,21 +396,10 @@ class TopicAdmin(Admin):
             time.sleep(self._connection.limits.control_pause)
 
 
-async def _delete(survey: Survey, *, names: Mapping[str, str], ids: Sequence[str]) -> None:
-    """Delete topics by their ids. `names` has the name of each id, for messages."""
-    node = await survey.pool.controller()
-    answer = await survey.pool.ask(node, delete_topics(ids, timeout_ms=_NO_WAIT_MS))
+def _deleted(answer: DeletedTopics, *, ids: Sequence[str], names: Mapping[str, str]) -> Iterator[tuple[int, str]]:
+    """Yield the outcome of each topic: one without an outcome has none in time."""
     for topic_id in ids:
-        code = answer.codes.get(topic_id, Code.REQUEST_TIMED_OUT)
-        if code in (Code.NONE, *GONE):
-            continue
-        told = f"delete topic {names[topic_id]!r}: {Code.name_of(code)}"
-        if code == Code.NOT_CONTROLLER or code in RETRIABLE:
-            raise BrokerTrouble(told)
-        raise BrokerRefused(
-            f"Cannot {told}.",
-            hint="Give the user the ACL DELETE on the topic, and set delete.topic.enable=true on the brokers.",
-        )
+        yield answer.codes.setdefault(topic_id, Code.REQUEST_TIMED_OUT), f"topic {names[topic_id]!r}"
 
 
 async def _describe_configs(survey: Survey, *, topics: Sequence[str]) -> DescribedConfigs:

@@ -132,24 +132,11 @@ class UserAdmin(Admin):
     def _ordered(self, call: Call[Results], what: str, *, only_check: bool = False) -> Results:
         """Return the outcomes of orders. Raises BrokerUnavailable where an answer was lost, and the user is refused
         after that: the orders may have taken the very right to repeat them."""
-        lost = False
-
-        async def ask(survey: Survey) -> Results:
-            nonlocal lost
-            node = await survey.pool.controller()
-            if not only_check:
-                self._permit()  # before each time that the order is given
-            try:
-                results = await survey.pool.send(node, 0, call)
-            except BrokerTrouble:
-                lost = True
-                raise
-            for code, reason in results.items:
-                if code in RETRIABLE or code == Code.NOT_CONTROLLER:
-                    raise BrokerTrouble(f"{survey.pool.name(node)} says {_told(code, reason)}")
-            return results
-
-        results = self._ask(ask, what)
+        lost: list[BrokerTrouble] = []
+        passing = RETRIABLE | {Code.NOT_CONTROLLER}
+        results = self._order(
+            call, what, lambda found: found.items, passing=passing, only_check=only_check, lost=lost.append
+        )
         if lost and _not_allowed(results):
             raise BrokerUnavailable(
                 f"It is unknown whether the cluster has carried out the request to {what}: the answer was lost, and "

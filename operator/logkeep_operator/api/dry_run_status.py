@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from logkeep_engine.contract.facts.values import Count, Listed, OnlyBackup, OnlyRestore, Timestamp
+from logkeep_engine.contract.facts.values import Count, Listed, OnlyBackup, OnlyRestore, Timestamp, Whole
 from logkeep_operator.api.part import StatusPart
 
 
@@ -28,7 +28,7 @@ class PlannedTopicStatus(StatusPart):
     """New if the topic would be created, Exists if it is there, Replaced if it would be deleted and created again."""
     partitions: Count = 0
     """Number of partitions."""
-    replicas: Count | None = None
+    replicas: Whole | None = None
     """Replicas of a topic that would be created, -1 for the cluster's default."""
     records: Count = 0
     """Number of records, or the most there may be."""

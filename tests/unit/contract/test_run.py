@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
-from logkeep_engine.contract.facts.outcome import LossFact, TopicCoverage
+from logkeep_engine.contract.facts.outcome import LossFact, TopicCoverage, VerificationFacts
 from logkeep_engine.contract.facts.progress import PartitionProgress
 from logkeep_engine.contract.facts.values import time_if_any
 from logkeep_engine.contract.model import replace
@@ -25,6 +26,8 @@ RESULT = RunResult(
     loss=(LossFact(topic="t", partition=0, start=1, end=2, reason="retention"),),
     warnings=("w",),
 )
+
+VERIFIED = VerificationFacts(outcome="Verified")
 
 
 def test_a_request_keeps_the_spec_as_written() -> None:
@@ -134,6 +137,32 @@ def test_a_termination_message_always_fits() -> None:
 COVERAGE = TopicCoverage(
     protected=12, unmatched=1, left_out=2, patterns_unmatched=("typo",), topics_left_out=("a", "b")
 )
+
+
+@pytest.mark.parametrize(
+    ("facts", "kept"),
+    [
+        ({"requested_by": "u" * 5000}, "offset_map"),
+        ({"offset_map": "s3://b/" + "x" * 4080}, "verification"),
+        ({"verification": VerificationFacts(outcome="Verified", report="s3://b/" + "x" * 4000)}, "verification"),
+        ({"requested_by": "u" * 5000, "earlier_run": "\x01" * 256, "archive_id": "\x01" * 256}, "offset_map"),
+    ],
+)
+def test_a_termination_message_with_long_addresses_fits(facts: dict[str, Any], kept: str) -> None:
+    result = replace(RESULT, **{"offset_map": "s3://b/m", "verification": VERIFIED, **facts})
+    text = result.to_termination_message(TERMINATION_MESSAGE_MAX_BYTES)
+    assert len(text.encode()) <= TERMINATION_MESSAGE_MAX_BYTES
+    read = RunResult.from_json(text)
+    assert (read.run_id, read.outcome, read.loss_total) == ("r1", "Succeeded", 0)
+    assert getattr(read, kept)
+
+
+def test_a_termination_message_of_the_longest_ids_fits() -> None:
+    ids: dict[str, Any] = dict.fromkeys(("run_id", "kind", "archive_id", "cluster_id", "earlier_run"), "\x01" * 256)
+    result = replace(RESULT, **ids, offset_map="s3://b/" + "\x01" * 4000)
+    text = result.to_termination_message(TERMINATION_MESSAGE_MAX_BYTES)
+    assert len(text.encode()) <= TERMINATION_MESSAGE_MAX_BYTES
+    assert RunResult.from_json(text).run_id == result.run_id
 
 
 def test_coverage_survives_json_and_its_numbers_the_termination_message() -> None:

@@ -5,18 +5,20 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.errors import BrokerUnavailable, TopicGone
+from logkeep_engine.errors import ArchiveFenced, BrokerUnavailable, TopicGone
 from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.configs import CREATE, TOPIC, ConfigEntry, DescribedConfigs, OrderResults
 from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.kafka.encoding import Call
+from logkeep_engine.kafka.queries import DeletedTopics
 from logkeep_engine.kafka.retry import BrokerTrouble
 from logkeep_engine.kafka.topics import NewTopicPlan
 
 SECONDS = 0.3
 ORDERS = (TOPIC, "orders")
+TOPIC_ID = "Rzj82UoXSGijKAanKet95Q"
 
 
 class Brokers:
@@ -94,6 +96,33 @@ def test_topics_are_not_created_twice_when_the_answer_is_lost(monkeypatch: pytes
     with pytest.raises(BrokerUnavailable, match="It is unknown whether topics were created: the answer is lost"):
         control.create_topics([NewTopicPlan("orders", 1, 1)])
     assert (brokers.connects, len(brokers.waits)) == (2, 1)
+
+
+def test_a_deletion_that_is_given_again_asks_for_permission_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another run may have taken over in between."""
+    busy = DeletedTopics(0, {TOPIC_ID: int(Code.NOT_CONTROLLER)})
+    brokers = Brokers(BrokerTrouble("the answer is lost"), busy, AssertionError("asked without permission"))
+    control, left = plane(monkeypatch, brokers), iter([None, None, ArchiveFenced("another run goes on")])
+
+    def permit() -> None:
+        refusal = next(left)
+        if refusal is not None:
+            raise refusal
+
+    control.only_while(permit)
+    with pytest.raises(ArchiveFenced):
+        control.delete_topic_ids({"orders": TOPIC_ID})
+    assert len(brokers.waits) == 2
+    assert not control.changed
+
+
+def test_who_may_configure_a_topic_is_not_known_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    denied = (int(Code.TOPIC_AUTHORIZATION_FAILED), "")
+    control = plane(monkeypatch, Brokers(OrderResults(0, {ORDERS: denied, ("TOPIC", "sales"): (0, "")})))
+    assert control.unconfigurable(["orders", "sales"]) == ["orders"]
+    control = plane(monkeypatch, Brokers(OrderResults(0, {ORDERS: denied})))
+    with pytest.raises(BrokerUnavailable, match="configuration of topic 'sales'"):
+        control.unconfigurable(["orders", "sales"])
 
 
 def test_what_is_only_checked_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,6 +135,9 @@ class Brokers:
     def any_node(self) -> int:
         return 1
 
+    async def connected(self, *_: int) -> None:
+        """The connection is open."""
+
     async def controller(self) -> int:
         return 1
 

@@ -32,7 +32,10 @@ class Refuses:
     def name(self, _: int) -> str:
         return "broker 1"
 
-    async def send(self, *_: Any) -> Results:
+    async def connected(self, *_: int) -> None:
+        """The connection is open."""
+
+    async def ask(self, *_: Any) -> Results:
         self._lost -= 1
         if self._lost >= 0:
             raise BrokerTrouble("the answer is lost")

@@ -246,6 +246,14 @@ def test_a_dry_run_whose_report_was_lost_is_no_success_either() -> None:
     assert world.status.last_success_time is None
 
 
+def test_a_topic_that_gets_the_replicas_that_are_usual_in_the_cluster_is_in_the_status() -> None:
+    report = replace(REPORT, topics_shown=(replace(TOPIC, replicas=-1),))
+    dry_run = found(begun(dryRun=True), report).status.dry_run
+    assert dry_run is not None
+    assert dry_run.topic_list is not None
+    assert dry_run.topic_list[0].replicas == -1
+
+
 def test_a_dry_run_that_cannot_find_out_has_failed() -> None:
     world = begun(dryRun=True)
     world.reports(result=world.failed_result(exit_code=1, error_code="BrokerUnavailable"))

@@ -131,7 +131,7 @@ QUOTA = Quota((("user", "u"),), "producer_byte_rate", 1.0)
 CHANGES: list[Callable[[ControlPlane], Any]] = [
     lambda control: control.create_topics([TOPIC]),
     lambda control: control.alter_topic_configs("t", {"retention.ms": "1"}),
-    lambda control: control.delete_topic_ids({"t": "id"}),
+    lambda control: control.delete_topic_ids({"t": "Rzj82UoXSGijKAanKet95Q"}),
     lambda control: control.set_group_offsets([POSITION]),
     lambda control: control.delete_group_offsets([POSITION]),
     lambda control: control.create_acls([ACL]),
