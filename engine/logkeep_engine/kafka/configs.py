@@ -1,4 +1,4 @@
-"""Requests that create topics, and those about configurations: of topics, brokers, groups and client metrics.
+"""Requests about configurations: of topics, brokers, groups and client metrics.
 
 Layouts are those of `clients/src/main/resources/common/message/*.json` in Apache Kafka 4.1.
 """
@@ -6,16 +6,16 @@ Layouts are those of `clients/src/main/resources/common/message/*.json` in Apach
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from logkeep_engine.kafka.encoding import INT32, NO_TAGS, Call, Reader, pack_array, pack_string, pack_uvarint
+from logkeep_engine.kafka.encoding import NO_TAGS, Call, Reader, pack_array, pack_string, pack_uvarint
 
 TOPIC, BROKER, CLIENT_METRICS, GROUP = "TOPIC", "BROKER", "CLIENT_METRICS", "GROUP"
 OF_METRICS, OF_ALL = 0, 1
 """Versions of the request to list resources."""
 
-LIST, DESCRIBE, ALTER, CREATE = 74, 32, 44, 19
+LIST, DESCRIBE, ALTER = 74, 32, 44
 Resource = tuple[str, str]
 """The kind of the resource and its name."""
 
@@ -144,25 +144,3 @@ def alter_configs(
         return OrderResults(read.int32(), dict(read.array(lambda: one(read))))
 
     return Call(ALTER, 0, (pack_array(rows) + bytes([only_check]),), answer)
-
-
-def create_topics(
-    wanted: Sequence[tuple[str, int, int, Mapping[str, str]]], *, timeout_ms: int, only_check: bool = False
-) -> Call[OrderResults]:
-    """Create topics: name, partitions, replicas (-1: the broker's default) and configuration of each. Needs the ACL
-    CREATE on the cluster or the topics. Only the controller of a cluster with ZooKeeper does it. `only_check`: nothing
-    is created, and the answer is the same."""
-
-    def row(name: str, partitions: int, replicas: int, configs: Mapping[str, str]) -> bytes:
-        assigned = pack_array([])
-        values = pack_array(pack_string(key) + pack_string(value) for key, value in configs.items())
-        return pack_string(name) + struct.pack(">ih", partitions, replicas) + assigned + values
-
-    def one(read: Reader) -> tuple[Resource, tuple[int, str]]:
-        return (TOPIC, read.string()), (read.int16(), read.string())
-
-    def answer(read: Reader) -> OrderResults:
-        return OrderResults(read.int32(), dict(read.array(lambda: one(read))))
-
-    body = pack_array(row(*item) for item in wanted) + INT32.pack(timeout_ms) + bytes([only_check])
-    return Call(CREATE, 4, (body,), answer)

@@ -13,8 +13,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from logkeep_engine.kafka.encoding import INT32, NO_TAGS, Call, Reader, pack_string, pack_uvarint
-from logkeep_engine.kafka.protocol import parse_topic_id
+from logkeep_engine.kafka.encoding import Call, Reader, pack_string, pack_uvarint
 
 Where = tuple[str, int]
 
@@ -155,7 +154,7 @@ def _cluster_view(read: Reader, version: int) -> ClusterView:
             )
         operations = read.int32()
         read.tags()
-        topics.append(TopicView(code, name, _printed(topic_id), internal, partitions, operations))
+        topics.append(TopicView(code, name, printed_topic_id(topic_id), internal, partitions, operations))
     return ClusterView(throttle, brokers, tuple(topics), cluster_id, controller)
 
 
@@ -176,11 +175,12 @@ def _plain_cluster_view(read: Reader) -> ClusterView:
             replicas, in_sync = tuple(read.array(read.int32)), tuple(read.array(read.int32))
             read.array(read.int32)
             partitions[number] = PartitionView(failed, leader, epoch, replicas, in_sync)
-        topics.append(TopicView(code, name, _printed(_NO_ID), internal, partitions, operations=read.int32()))
+        topics.append(TopicView(code, name, printed_topic_id(_NO_ID), internal, partitions, operations=read.int32()))
     return ClusterView(throttle, brokers, tuple(topics), cluster_id, controller, read.int32())
 
 
-def _printed(topic_id: bytes) -> str:
+def printed_topic_id(topic_id: bytes) -> str:
+    """Return the id as Kafka prints it: URL-safe base64 without padding, 22 characters."""
     return urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
@@ -218,36 +218,6 @@ def describe_cluster() -> Call[Registered]:
         return Registered(throttle, code, dict(read.compact_array(lambda: broker(read))))
 
     return Call(60, 2, (struct.pack(">bbb", 0, brokers, 1) + b"\x00",), answer, True)
-
-
-# ---- DeleteTopics
-
-
-@dataclass(frozen=True, slots=True)
-class DeletedTopics:
-    """The protocol's error code for each topic id that was to be deleted."""
-
-    throttle_ms: int
-    codes: dict[str, int]
-
-
-def delete_topics(ids: Sequence[str], *, timeout_ms: int) -> Call[DeletedTopics]:
-    """Delete the topics that have these ids, and no other of the same name. Needs the ACL DELETE on the topics."""
-    items = b"".join(b"\x00" + parse_topic_id(wanted).bytes + NO_TAGS for wanted in ids)
-    body = pack_uvarint(len(ids) + 1) + items + INT32.pack(timeout_ms) + NO_TAGS
-
-    def one(read: Reader) -> tuple[str, int]:
-        read.compact_string()
-        topic_id, code = read.slice(16).tobytes(), read.int16()
-        read.compact_string()
-        read.tags()
-        return _printed(topic_id), code
-
-    def answer(read: Reader) -> DeletedTopics:
-        throttle = read.int32()
-        return DeletedTopics(throttle, dict(read.compact_array(lambda: one(read))))
-
-    return Call(20, 6, (body,), answer, True)
 
 
 # ---- ListOffsets

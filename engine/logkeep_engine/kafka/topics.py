@@ -24,12 +24,12 @@ from logkeep_engine.kafka.configs import (
     TOPIC,
     ConfigEntry,
     DescribedConfigs,
-    create_topics,
     describe_configs,
 )
-from logkeep_engine.kafka.queries import DeletedTopics, TopicView, delete_topics
+from logkeep_engine.kafka.queries import TopicView
 from logkeep_engine.kafka.retry import BrokerTrouble
 from logkeep_engine.kafka.survey import Survey, in_parts
+from logkeep_engine.kafka.topic_requests import DeletedTopics, create_topics, delete_topics
 from logkeep_engine.log.cleanup import is_compacted
 
 log = logging.getLogger(__name__)

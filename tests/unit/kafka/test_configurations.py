@@ -7,13 +7,13 @@ import pytest
 
 from logkeep_engine.errors import ArchiveFenced, BrokerUnavailable, TopicGone
 from logkeep_engine.kafka.codes import Code
-from logkeep_engine.kafka.configs import CREATE, TOPIC, ConfigEntry, DescribedConfigs, OrderResults
+from logkeep_engine.kafka.configs import TOPIC, ConfigEntry, DescribedConfigs, OrderResults
 from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.kafka.encoding import Call
-from logkeep_engine.kafka.queries import DeletedTopics
 from logkeep_engine.kafka.retry import BrokerTrouble
+from logkeep_engine.kafka.topic_requests import CREATE, DeletedTopics
 from logkeep_engine.kafka.topics import NewTopicPlan
 
 SECONDS = 0.3

@@ -19,7 +19,6 @@ from logkeep_engine.kafka.configs import (
     OrderResults,
     Resource,
     alter_configs,
-    create_topics,
     describe_configs,
     list_resources,
 )
@@ -27,6 +26,7 @@ from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.encoding import Call, Reader, pack_array, pack_string, pack_uvarint
 from logkeep_engine.kafka.resource_configs import ResourceConfig
+from logkeep_engine.kafka.topic_requests import create_topics
 from logkeep_engine.kafka.users import Known, SetRefused
 
 RESET = ResourceConfig(GROUP, "queue", "share.auto.offset.reset", "earliest")
