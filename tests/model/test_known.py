@@ -25,6 +25,16 @@ from tests.model.world import Settings
 
 # A point between two backups is refused if it lacks what was overwritten before the later one came.
 COMPACTED_BEFORE_A_BACKUP = history(Settings("compact"), Write("a"), Backup(), Write(), Write(), Clean(), Backup())
+# So it is if only a run that was killed has found the topic compacted.
+COMPACTED_AS_A_KILLED_RUN_FOUND = history(
+    Settings("compact,delete", format="Records"),
+    Write(),
+    Backup(dies=9),
+    Write("ddaa"),
+    Clean(),
+    SetPolicy("delete"),
+    Backup(),
+)
 # A time restores no incarnation of which consumers had seen nothing then.
 ABORTED_INCARNATION = history(
     Settings(), Write(), Backup(), Recreate(), Write(commits=False), Backup(), Write("Aadc"), Backup()

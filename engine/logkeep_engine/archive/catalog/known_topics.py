@@ -24,7 +24,8 @@ def remembered(state: ArchiveState, topic: TopicEntry) -> TopicEntry:
     if not topic.is_compacted_only:
         compacted = _newest_point(state) if known.is_compacted_only else known.compacted_until
     if not topic.is_compacted:
-        cleaned = _newest_point(state) if known.is_compacted else known.cleaned_until
+        # Any run before this one counts, also one that was killed: what was overwritten then, no later run archives.
+        cleaned = state.epoch - 1 if known.is_compacted else known.cleaned_until
     partitions = max(topic.partitions, known.partitions)
     return replace(topic, partitions=partitions, compacted_until=compacted, cleaned_until=cleaned)
 

@@ -43,6 +43,18 @@ def test_a_topic_that_is_no_longer_compacted_only_says_until_which_run_it_was(st
     assert run(storage, 7, ORDERS).compacted_until == 6
 
 
+def test_a_topic_was_compacted_also_if_only_a_run_that_did_not_succeed_has_found_it_so(storage: Storage) -> None:
+    """A point of the next run would be called exact, and lack what was overwritten before."""
+    run(storage, 1, BOTH, RunOutcome.FAILED)
+    assert run(storage, 2, ORDERS).was_compacted
+
+
+def test_a_topic_was_compacted_also_if_the_run_was_killed_and_started_again(storage: Storage) -> None:
+    with begin(storage, "run-1") as writer:
+        writer.commit(topics=[COMPACTED])
+    assert run(storage, 1, ORDERS).was_compacted
+
+
 def test_a_topic_that_never_was_compacted_only_says_nothing(storage: Storage) -> None:
     assert run(storage, 1, ORDERS) == ORDERS
     assert run(storage, 2, BOTH) == BOTH
