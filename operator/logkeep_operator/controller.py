@@ -132,7 +132,7 @@ class Controller:
                 return self._carry_out(resource, plan)
             except Conflict as conflict:
                 log.debug("%s: %s", key, conflict)
-                return 0.5
+                return 0.5  # another writer was faster: what was decided is out of date
 
     def _look_in_vain(self, key: Key, asked: tuple[RequestedRun, ...], now: datetime) -> None:
         """Forget a resource that is gone, and answer those who ask for a run of it."""

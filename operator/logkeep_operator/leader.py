@@ -116,6 +116,7 @@ class LeaderElection:
         """Stop, and give the Lease back, so that the next replica need not wait. If something that was sent is not
         answered yet, the Lease is left to run out."""
         self._ending.set()
+        # First no more writes, then no Lease: the next replica acts as soon as that is free.
         quiet = self._fence.close(QUIET_SECONDS)
         self._metrics.leading(False)
         if self._thread.ident is not None:
@@ -152,6 +153,7 @@ class LeaderElection:
         if lease is None:
             return
         first, self._held = self._held is None, lease
+        # Counted from before the request: others may have seen the renewal long before its answer was here.
         self._until = asked + self._times.renew_deadline
         self._fence.move(self._until)
         if first:

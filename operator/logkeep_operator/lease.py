@@ -66,7 +66,7 @@ class Claim:
 
     def released(self, held: Lease, moment: datetime) -> dict[str, Any]:
         """Return the spec with which this replica gives the Lease back."""
-        free = {"holderIdentity": "", "leaseDurationSeconds": 1}
+        free = {"holderIdentity": "", "leaseDurationSeconds": 1}  # the API refuses a duration of 0
         return {**self._spec(moment, micro_time(moment), held.transitions), **free}
 
     def _spec(self, moment: datetime, acquired: str, transitions: int) -> dict[str, Any]:

@@ -34,6 +34,7 @@ WATCH_SECONDS = 300
 SILENCE_SECONDS = 90
 RECONNECT_SECONDS = 0.2
 _LIST_TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
+# The API ends a watch by itself after WATCH_SECONDS: the total is for one that does not.
 _WATCH_TIMEOUT = aiohttp.ClientTimeout(total=WATCH_SECONDS + 10, sock_connect=10, sock_read=SILENCE_SECONDS)
 
 
@@ -45,6 +46,7 @@ async def watch(
     cluster: KubernetesCluster, reach: ServedNamespaces, namespaces: Sequence[str], tell: Tell, missed: Missed
 ) -> None:
     """Report every change, and where one may have been missed, until cancelled. No namespace means all of them."""
+    # Each watch holds a connection for ever, and more than the 100 of aiohttp's default may be needed.
     connector = aiohttp.TCPConnector(limit=0, ssl=cluster.trust())
     async with aiohttp.ClientSession(connector=connector) as session, asyncio.TaskGroup() as group:
         for namespace in namespaces or (None,):

@@ -74,7 +74,7 @@ class WorkQueue(Generic[K]):
         """The number of keys that wait for a worker now. Timers that are not over do not count. Safe to ask from any
         thread."""
         now = self._clock()
-        return sum(due <= now for due in list(self._due.values()))
+        return sum(due <= now for due in list(self._due.values()))  # a copy: the loop may change it meanwhile
 
     def add(self, key: K, delay: float = 0.0, *, anew: bool = False) -> None:
         """Look at the key after `delay` seconds, or earlier if that was said before. After an error it waits for the
@@ -145,6 +145,7 @@ class WorkQueue(Generic[K]):
             again = await asyncio.get_running_loop().run_in_executor(self._threads, work, key)
         except Exception as error:
             count = self._errors[key] = self._errors.get(key, 0) + 1
+            # The exponent is bounded, since 2.0 ** 1024 raises OverflowError.
             wait = min(self._backoff * 2.0 ** min(count - 1, 30), self._backoff_max)
             log.warning("%s: tried again in %.0f s: %s", key, wait, error, exc_info=log.isEnabledFor(logging.DEBUG))
             self._not_before[key] = self._clock() + wait

@@ -38,7 +38,7 @@ from logkeep_engine.kafka.wire import Wire, open_wire
 
 R = TypeVar("R")
 
-LANES = 4
+LANES = 4  # 1 to 4 fetch, the next 4 produce, then 2 for padding; 0 has the small questions
 ANSWER_SECONDS = 10.0
 """A broker that has not answered a small question by then hangs; another may know or lead by now."""
 _CLIENT_ID = "logkeep"
@@ -476,7 +476,7 @@ class BrokerPool:
         """Connected brokers first, then the others, then the bootstrap addresses (all brokers may have new ones)."""
         connected = {node for (node, _), wire in self._open.items() if wire.connected()}
         brokers = list(self._brokers)
-        random.shuffle(brokers)
+        random.shuffle(brokers)  # the sort below leaves equals as they are, so small questions spread
         order = sorted([*brokers, *self._bootstrap], key=lambda node: (node not in connected, node < 0))
         return iter(order)
 

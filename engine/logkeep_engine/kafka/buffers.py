@@ -62,12 +62,13 @@ class Buffers:
 
     def lend(self, size: int) -> AnswerFrame:
         """Return a frame of `size` bytes, in the smallest idle buffer that holds it or in a new one."""
-        if size < _POOLED:
+        if size < _POOLED:  # and a large idle buffer is not taken for a small answer
             return AnswerFrame(bytearray(size), size, None)
         fitting = (buffer for buffer in list(self._idle.values()) if len(buffer) >= size)
         for buffer in sorted(fitting, key=len):
             if self._idle.pop(id(buffer), None) is not None:  # else another thread was faster
                 return AnswerFrame(buffer, size, self)
+        # In whole steps, so that the next answer fits although it is a little larger.
         return AnswerFrame(bytearray(-(-size // _STEP) * _STEP), size, self)
 
     def take_back(self, buffer: bytearray) -> None:

@@ -24,6 +24,7 @@ class CommittedBatches:
         """Yield the batches of an answer that are seen and begin below offset `end`. Each CRC is checked. Raises as
         `log.batch.runs`."""
         if fetched.aborted:
+            # Each answer that reaches into a transaction names it again.
             fresh = {(producer, first) for producer, first in fetched.aborted if first > self._begun.get(producer, -1)}
             self._waiting = deque(sorted(chain(self._waiting, fresh), key=lambda item: item[1]))
             self._begun |= sorted(fresh, key=lambda item: item[1])
@@ -31,7 +32,7 @@ class CommittedBatches:
             yield from self._seen(fetched.data, headers)
 
     def _seen(self, data: memoryview, headers: Headers) -> Iterator[Headers]:
-        hidden = [-1]
+        hidden = [-1]  # so that what comes before the first hidden batch is a stretch, too
         for number in headers.with_bits(TRANSACTIONAL_OR_CONTROL):
             position, header = headers[number]
             while self._waiting and self._waiting[0][1] <= header.last_offset:
@@ -39,6 +40,7 @@ class CommittedBatches:
             if header.is_control:
                 hidden.append(number)
                 if control_type(data, position) is ControlType.ABORT:
+                    # Its marker ends the transaction: the producer's next one may be committed.
                     self._aborting.discard(header.producer_id)
             elif header.producer_id in self._aborting:
                 hidden.append(number)

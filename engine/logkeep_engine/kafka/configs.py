@@ -26,7 +26,7 @@ _OWN = {TOPIC: 1, CLIENT_METRICS: 7, GROUP: 8}
 """The number of the source of a value that was set on the resource itself."""
 _OF_BROKERS = frozenset({2, 3, 4})  # dynamic of one broker, dynamic of all, in the file of the broker
 _SET, _DELETE = 0, 1
-_ENTRY = struct.Struct(">bbb")
+_ENTRY = struct.Struct(">bbb")  # read-only, source, secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def describe_configs(wanted: Iterable[Resource]) -> Call[DescribedConfigs]:
         read.array(one)
         return DescribedConfigs(throttle, found, refused)
 
-    return Call(DESCRIBE, 1, (pack_array(rows) + b"\x00",), answer)
+    return Call(DESCRIBE, 1, (pack_array(rows) + b"\x00",), answer)  # the last byte: no synonyms
 
 
 def alter_configs(

@@ -71,6 +71,7 @@ class EmptyAnswers:
             if last.data:
                 last.release()
                 return False
+        # One leader must have said all of it: the local log of another one may begin elsewhere.
         return later.high_watermark >= end and (local is None or local[1] == fetched.leader_epoch == later.leader_epoch)
 
     async def wait(self, position: int, end: int) -> None:
@@ -95,7 +96,7 @@ class EmptyAnswers:
             self._topic,
             self._partition,
             offset,
-            max_bytes=1,
+            max_bytes=1,  # a batch that is larger comes whole all the same (KIP-74)
             max_wait_ms=0,
             topic_id=self._topic_id,
             committed=False,

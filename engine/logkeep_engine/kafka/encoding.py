@@ -72,6 +72,7 @@ class Reader:
             shift += 7
 
     def slice(self, length: int) -> memoryview:
+        # Python would give a shorter slice without a word.
         if length > len(self._view) - self._at:
             raise IndexError(f"{length} bytes announced, {len(self._view) - self._at} there")
         part = self._view[self._at : self._at + max(length, 0)]
@@ -93,6 +94,7 @@ class Reader:
         return [item() for _ in range(self.int32())]
 
     def compact_array(self, item: Callable[[], T]) -> list[T]:
+        # Compact lengths are one more than the number of items, since 0 is null (KIP-482).
         return [item() for _ in range(self.uvarint() - 1)]
 
     def compact_string(self) -> str:

@@ -57,6 +57,7 @@ def finalized_features() -> Call[Features]:
                 read.slice(size)
         return Features(code, throttle, levels)
 
+    # Brokers refuse the request without a name and a version of the client (KIP-511).
     software = pack_uvarint(len(_SOFTWARE) + 1) + _SOFTWARE
     version = pack_uvarint(2) + b"1"
     # The header of the request has tags, and that of its answer has none, so that any client can read it.

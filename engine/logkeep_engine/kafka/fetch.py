@@ -107,6 +107,7 @@ class Fetcher:
                 if topic_id is not None and not await self._pool.speaks(leader.node, call):
                     topic_id = None  # before Kafka 3.1
                     call = question.call(leader, None, size)
+                # Lane 0 has the small questions, which must not wait for a fetch.
                 on = 1 + (partition if lane is None else lane) % LANES
                 answer = await self._pool.send(leader.node, on, call)
                 await self._check(answer.code, topic, partition, offset, leader)
@@ -141,6 +142,7 @@ class Fetcher:
 
     async def _check(self, code: int, topic: str, partition: int, offset: int, leader: Leader) -> None:
         broker = self._pool.name(leader.node)
+        # Before `raise_for`, for which this code may mean anything: for a fetch it says that the log cannot be read.
         if code == Code.UNKNOWN_SERVER_ERROR:
             raise BrokerTrouble(
                 f"{broker} says UNKNOWN_SERVER_ERROR at offset {offset}", error=RecordsWithheld, hint=_STORE_FAILS
@@ -149,7 +151,7 @@ class Fetcher:
         if code == Code.OFFSET_OUT_OF_RANGE:
             start = await self.list_offset(topic, partition, EARLIEST)
             end = await self.list_offset(topic, partition, LATEST)
-            if start <= offset <= end:
+            if start <= offset <= end:  # a fetch at the very end is no error: its answer is empty
                 raise BrokerTrouble(
                     f"{broker} says OFFSET_OUT_OF_RANGE for {offset}, within [{start}, {end})",
                     error=RecordsWithheld,

@@ -12,6 +12,7 @@ from logkeep_engine.log.batch import LOG_OVERHEAD, last_whole
 
 _OFFSET_LENGTH = struct.Struct(">qi")
 _PREFIX = 17  # offset, length, leader epoch (or CRC), magic: enough to tell the formats apart
+# A length that is less would let the walk stand still, or go back.
 _LEAST_LENGTH = 14  # an empty message of magic 0, without offset and length
 _LAST_OFFSET_DELTA = struct.Struct(">i")
 _PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
@@ -66,11 +67,11 @@ def first_batch_bytes(data: memoryview) -> int:
 def written_batches(data: memoryview, topic: str, partition: int, producer_id: int) -> Iterator[WrittenBatch]:
     """Yield the whole batches of `data` that a producer id wrote, in order."""
     for at, following in _walk(data, topic, partition):
-        if data[at + 16] < 2:
+        if data[at + 16] < 2:  # magic: older formats name no producer
             continue
         writer, epoch, sequence = _PRODUCER.unpack_from(data, at + 43)
         if writer == producer_id:
-            (records,) = _LAST_OFFSET_DELTA.unpack_from(data, at + 57)
+            (records,) = _LAST_OFFSET_DELTA.unpack_from(data, at + 57)  # the number of records, as long as the delta
             yield WrittenBatch(_OFFSET_LENGTH.unpack_from(data, at)[0], following, epoch, sequence, records)
 
 
@@ -91,7 +92,7 @@ def _walk(data: memoryview, topic: str, partition: int) -> list[tuple[int, int]]
                 ),
                 hint="The leader's log is damaged; move the leadership to an intact replica.",
             )
-        if at + LOG_OVERHEAD + length > size:
+        if at + LOG_OVERHEAD + length > size:  # a broker cuts the last batch off where the answer is full
             break
         if data[at + 16] >= 2:
             offset += _LAST_OFFSET_DELTA.unpack_from(data, at + 23)[0]

@@ -103,6 +103,7 @@ async def listed_groups(pool: BrokerPool) -> dict[str, ListedGroup]:
     """
     coordinators = await _coordinators(pool)
     found = await _listed_by(pool, coordinators.brokers)
+    # Groups, but no leaders: this user may not see the topic, so nobody would notice that a coordinator moves.
     if not coordinators.settled or (found and not coordinators.leaders):
         await asyncio.sleep(pool.limits.settling)
         found |= await _listed_by(pool, coordinators.brokers)

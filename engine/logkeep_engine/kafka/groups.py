@@ -249,6 +249,7 @@ class GroupAdmin(Admin):
             codes = in_a_loop(change_positions(self._connection, wanted, change, self._permit))
             again: list[GroupPosition] = []
             for item in left:
+                # What an answer leaves out was perhaps not done: this code asks for it again.
                 code = codes[item.group_id].get((item.topic, item.partition), Code.COORDINATOR_NOT_AVAILABLE)
                 if code == Code.NONE:
                     self.note_change()

@@ -92,7 +92,7 @@ class KeptPool:
         return await question(await self._open(connection, reach))
 
     async def _open(self, connection: KafkaConnection, reach: float | None) -> BrokerPool:
-        kept, self._pool = self._pool, None
+        kept, self._pool = self._pool, None  # if what follows fails, it is not used again
         if kept is not None:
             same = connection is self._connection or kept.is_of(connection)
             if same and time.monotonic() - self._asked < _IDLE_SECONDS and await kept.answers():

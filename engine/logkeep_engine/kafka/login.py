@@ -82,12 +82,14 @@ async def log_in(wire: _Sender, login: Login) -> None:
 
 
 async def _scram(login: Login, say: Callable[[bytes], Awaitable[bytes]]) -> None:
+    # The nonce must have no comma, which ends an attribute.
     algorithm, nonce = _HASHES[login.mechanism], secrets.token_urlsafe(24)
 
     def mac(key: bytes, text: bytes) -> bytes:
         return hmac.digest(key, text, algorithm)
 
     # No channel binding, and no other identity than the user's own: `n,,`, which is `biws` in base64.
+    # "=" goes first: each comma brings a new one.
     first = f"n={login.username.replace('=', '=3D').replace(',', '=2C')},r={nonce}".encode()
     challenge = await say(b"n,," + first)
     fields = _fields(challenge)
@@ -96,7 +98,7 @@ async def _scram(login: Login, say: Callable[[bytes], Awaitable[bytes]]) -> None
         shared = fields["r"]
     except (KeyError, ValueError, binascii.Error) as error:
         raise WrongBroker(f"its challenge cannot be read: {error}") from error
-    if not shared.startswith(nonce) or shared == nonce:
+    if not shared.startswith(nonce) or shared == nonce:  # the server must add its own part (RFC 5802)
         raise WrongBroker("its challenge is not for this login")
     if iterations not in _ITERATIONS:
         raise WrongBroker(f"it requires {iterations} iterations")
@@ -115,6 +117,7 @@ async def _scram(login: Login, say: Callable[[bytes], Awaitable[bytes]]) -> None
 
 def _fields(message: bytes) -> Mapping[str, str]:
     """Return the attributes of a message of SCRAM: a letter, `=`, and the value."""
+    # Only the first "=" divides: values in base64 end with others.
     items = (part.partition("=") for part in message.decode(errors="replace").split(","))
     return {name: value for name, _, value in items}
 
@@ -128,6 +131,7 @@ def api_versions() -> Call[Mapping[int, tuple[int, int]]]:
         rows = read.array(lambda: (read.int16(), read.int16(), read.int16()))
         return {key: (lowest, highest) for key, lowest, highest in rows}
 
+    # Version 0 is one that every broker takes.
     return Call(API_VERSIONS, 0, (), answer)
 
 

@@ -184,7 +184,7 @@ def fetch_positions(group: str) -> Call[FetchedPositions]:
         return FetchedPositions(problem, throttle, tuple(positions), tuple(negative))
 
     every_topic = struct.pack(">i", -1)
-    return Call(9, 5, (pack_string(group) + every_topic,), answer)
+    return Call(9, 5, (pack_string(group) + every_topic,), answer)  # the first version with leader epochs (KIP-320)
 
 
 def by_topic(positions: Sequence[FetchedPosition]) -> dict[str, list[FetchedPosition]]:
@@ -209,7 +209,7 @@ def commit_request(group: str, positions: Sequence[FetchedPosition]) -> Call[Com
         throttle = read.int32()
         return CommitAnswer(_codes(read), throttle)
 
-    return Call(8, 6, (b"".join(body),), answer)
+    return Call(8, 6, (b"".join(body),), answer)  # the first version with leader epochs (KIP-320)
 
 
 def delete_request(group: str, positions: Sequence[FetchedPosition]) -> Call[CommitAnswer]:
@@ -224,6 +224,7 @@ def delete_request(group: str, positions: Sequence[FetchedPosition]) -> Call[Com
         code, throttle = read.int16(), read.int32()
         codes = _codes(read)
         if code != Code.NONE:
+            # An error of the group holds for all of its positions, and the answer then names none.
             codes = {(item.topic, item.partition): code for item in positions}
         return CommitAnswer(codes, throttle)
 

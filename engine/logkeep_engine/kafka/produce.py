@@ -31,14 +31,14 @@ from logkeep_engine.kafka.retry import BrokerTrouble, Patience, raise_for
 from logkeep_engine.log.batch import HEADER_SIZE
 
 MAX_IN_FLIGHT = 5  # a broker remembers the last five batches of a producer (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)
-DEFAULT_TIMEOUT_MS = 30_000
+DEFAULT_TIMEOUT_MS = 30_000  # less than `Limits.request`: the broker's own answer comes first
 # The size of one request, far below socket.request.max.bytes (100 MiB). A larger one would save nothing more, and hold
 # up the answers to its first batches until the last is written. A batch that is larger goes alone.
 REQUEST_BYTES = 1 << 20
 _REQUESTS_IN_FLIGHT = 5  # on one connection; what comes meanwhile waits, and goes together
 
 _PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
-_LAST_OFFSET_DELTA = struct.Struct(">i")
+_LAST_OFFSET_DELTA = struct.Struct(">i")  # at byte 23 of a batch
 
 _HINTS = {
     Code.OUT_OF_ORDER_SEQUENCE_NUMBER: "Another task wrote with this producer id, or an earlier batch is missing: "
@@ -460,6 +460,7 @@ def _lane(target: _Target) -> int:
     """Return the connection of a partition. It is always the same one: that keeps its batches in order."""
     if target.small:
         return LANES + 1
+    # With the name in it, since many topics have a partition 0 and no other.
     return LANES + 1 + (zlib.crc32(target.topic.encode()) + target.partition) % LANES
 
 

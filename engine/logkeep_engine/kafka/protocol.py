@@ -51,6 +51,7 @@ class Metadata:
 
 def metadata(topics: Sequence[str]) -> Call[Metadata]:
     """Leaders of `topics` and addresses of all brokers; never creates a topic."""
+    # The three flags: create no topic, and report no rights on the cluster or on topics, which brokers would look up.
     body = pack_array(pack_string(topic) for topic in topics) + b"\x00\x00\x00"
 
     def partition(read: Reader) -> tuple[int, PartitionMetadata]:
@@ -78,7 +79,7 @@ def metadata(topics: Sequence[str]) -> Call[Metadata]:
         read.int32()
         return Metadata(throttle, brokers, dict(read.array(lambda: topic(read))), cluster_id)
 
-    return Call(3, 8, (body,), answer)
+    return Call(3, 8, (body,), answer)  # the last version without tags; leader epochs came with 7 (KIP-320)
 
 
 # ---- Fetch
@@ -120,13 +121,15 @@ def fetch(
 
     Version 10, not 11 or 12: from 11 on a broker's replica selector may send the reader to a follower.
     """
+    # Session epoch -1: no session (KIP-227). Each fetch asks for one partition, so a session would save nothing.
     head = struct.pack(">iiiibii", -1, max_wait_ms, min_bytes, max_bytes, int(committed), 0, -1)
     if topic_id is None:
         entry = struct.pack(">iiiqqi", 1, partition, leader_epoch, offset, -1, max_bytes)
         body = head + pack_array([pack_string(topic) + entry]) + pack_array([])
         return Call(1, 10, (body,), lambda read: _fetch_answer(read, with_ids=False))
+    # The two -1 are for followers: the epoch of what they fetched last, and their log start.
     entry = struct.pack(">iiqiqi", partition, leader_epoch, offset, -1, -1, max_bytes) + NO_TAGS
-    one, empty = b"\x02", b"\x01"
+    one, empty = b"\x02", b"\x01"  # compact lengths are one more than the number of items (KIP-482)
     body = head + one + parse_topic_id(topic_id).bytes + one + entry + NO_TAGS + empty + empty + NO_TAGS
     return Call(1, 13, (body,), lambda read: _fetch_answer(read, with_ids=True), flexible=True)
 
@@ -245,7 +248,7 @@ def produce(
         }
         return ProduceAnswers(read.int32(), found)
 
-    return Call(0, 8, tuple(body), answer)
+    return Call(0, 8, tuple(body), answer)  # the first version that gives reasons (KIP-467), the last without tags
 
 
 # ---- ListOffsets, InitProducerId, DeleteRecords, DescribeLogDirs
@@ -305,6 +308,7 @@ class ProducerIdAnswer:
 
 def init_producer_id() -> Call[ProducerIdAnswer]:
     """Return a new producer id without a transactional id."""
+    # The second is a time-out of transactions, which means nothing without a transactional id.
     body = pack_string(None) + INT32.pack(60_000)
     return Call(22, 1, (body,), lambda read: ProducerIdAnswer(read.int32(), read.int16(), read.int64(), read.int16()))
 
@@ -320,6 +324,7 @@ class DeleteAnswer:
 def delete_records(topic: str, partition: int, before: int) -> Call[DeleteAnswer]:
     """Let the log of a partition start at offset `before`."""
     entry = struct.pack(">iiq", 1, partition, before)
+    # The broker waits this long for followers to move their log start: less than `Limits.request`, so it answers first.
     body = pack_array([pack_string(topic) + entry]) + INT32.pack(30_000)
 
     def answer(read: Reader) -> DeleteAnswer:

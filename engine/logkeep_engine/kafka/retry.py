@@ -60,6 +60,7 @@ class Patience:
         if self._since is None:
             self._since = now
             _log.info("cannot %s: %s; trying again", self._what, trouble.reason)
+        # Another trouble in between says nothing of the topic: it must be unknown without a break.
         if not trouble.gone:
             self._gone_since = None
         elif self._gone_since is None:
@@ -73,6 +74,7 @@ class Patience:
             raise trouble.error(
                 f"Cannot {self._what}: {trouble.reason}. Tried for {self._limits.outage:.0f} s.", hint=trouble.hint
             ) from trouble
+        # Tasks that lost a broker together must not all come back at one moment.
         await asyncio.sleep(self._pause * random.uniform(0.5, 1.0))
         self._pause = min(self._pause * 2, self._limits.longest_pause)
         return now

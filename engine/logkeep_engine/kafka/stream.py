@@ -35,6 +35,7 @@ class NextSize:
 
     def grow(self, data: memoryview) -> None:
         """An answer with `data` has come."""
+        # By little: what made the store too slow for more may not be over.
         self._bound = min(self._most, self._bound + self._bound // 8)
         alone = self._sparing and first_batch_bytes(data) * _SPARING_BATCHES > self._most
         self.next = 1 if alone else self._bound
@@ -90,6 +91,7 @@ class Stream:
                         empty.over()
                         position = fetched.next_offset
                         self._size.grow(fetched.data)
+                        # Before the caller gets this answer: the broker reads on while the caller works.
                         if position < end:
                             pending = self._ask(position, lane)
                         yield fetched
@@ -106,7 +108,7 @@ class Stream:
                     pending = self._ask(position, lane)
             finally:
                 pending.cancel()
-                await asyncio.gather(pending, return_exceptions=True)
+                await asyncio.gather(pending, return_exceptions=True)  # nobody waits for what went wrong there
 
     def _ask(self, offset: int, lane: int) -> asyncio.Task[Fetched]:
         fetch = self._fetcher.fetch(

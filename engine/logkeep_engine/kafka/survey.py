@@ -175,7 +175,7 @@ class Survey:
                 del left[where]
             for where in left:
                 if where not in round_.unknown:
-                    unknown_since.pop(where, None)
+                    unknown_since.pop(where, None)  # a topic must be unknown without a break
                 elif started - unknown_since.setdefault(where, started) >= self.pool.limits.unknown:
                     answers.unknown[where] = round_.unknown[where]
             for where in answers.unknown:

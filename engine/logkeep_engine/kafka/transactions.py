@@ -370,7 +370,7 @@ def end_transaction(transactional_id: str, producer_id: int, epoch: int, *, comm
 def describe_transaction(transactional_id: str) -> Call[TransactionState]:
     """Return the state of a transactional id."""
     name = transactional_id.encode()
-    body = b"\x02" + pack_uvarint(len(name) + 1) + name + b"\x00"
+    body = b"\x02" + pack_uvarint(len(name) + 1) + name + b"\x00"  # one id: compact lengths are one more (KIP-482)
 
     def state(read: Reader, throttle: int) -> TransactionState:
         code = read.int16()

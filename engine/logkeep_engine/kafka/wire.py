@@ -90,7 +90,7 @@ class Wire(asyncio.BufferedProtocol):
         call.check_version(self.versions)
         if not self.connected():
             raise ConnectionError("the connection was closed")
-        self._correlation_id = (self._correlation_id + 1) % 2**31
+        self._correlation_id = (self._correlation_id + 1) % 2**31  # an int32 on the wire
         parts = call.encode(self._correlation_id, self._client_id)
         self._write(parts)
         if not self._waiting:
@@ -166,6 +166,7 @@ class Wire(asyncio.BufferedProtocol):
         if not waiting.answer.done():  # else its caller has given up
             try:
                 waiting.answer.set_result(waiting.call.decode(reader))
+            # The frame was whole, so the next answer begins where it should: the connection stays.
             except (struct.error, IndexError, ValueError) as error:
                 waiting.answer.set_exception(ConnectionError(f"an answer cannot be read: {error}"))
         if not reader.kept:

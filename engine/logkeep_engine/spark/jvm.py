@@ -133,7 +133,8 @@ class Jvm:
                 )
             time.sleep(_POLL_SECONDS)
         raw = self._info.read_bytes()
-        self._info.unlink()
+        self._info.unlink()  # it has the secret
+        # Java has written the port, the length of the secret and the secret: two int32 and bytes.
         port, secret = int.from_bytes(raw[:4], "big"), raw[8:].decode()
         gateway = ClientServer(
             java_parameters=JavaParameters(port=port, auth_token=secret, auto_convert=True),

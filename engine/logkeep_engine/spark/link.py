@@ -213,7 +213,7 @@ class _Lease:
             self._ahead = self._ask()
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                grant = await asyncio.shield(self._ahead)
+                grant = await asyncio.shield(self._ahead)  # who is cancelled leaves it to the next
         except TimeoutError:
             self.lost = self.silent = True
             self._reading.cancel()
@@ -248,6 +248,7 @@ class _Lease:
                     waiting = self._entering.get(rest[0])
                     if waiting is not None and not waiting.done():
                         waiting.set_result(True)
+        # The connection is lost, or its words make no sense: what follows tells all who wait.
         except (OSError, ValueError):
             pass
         finally:

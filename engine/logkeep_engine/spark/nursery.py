@@ -40,7 +40,7 @@ _SIZE = struct.Struct(">Q")
 _REQUEST = struct.Struct(">qcq")  # a number, what is asked for, and the process that it is about
 _ANSWER = struct.Struct(">qq")  # the number of the request, and what it has come to
 _FORK, _KILL = b"F", b"K"
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>: Python has no name for it
 _GONE_SECONDS = 10.0  # until all workers of a nursery that has died are gone
 
 
@@ -101,12 +101,14 @@ class Nursery:
     """The process that makes workers. To be made while this process has one thread."""
 
     def __init__(self) -> None:
+        # Packets: a request with its descriptor is never read in part.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # What is still buffered would be written by both processes.
         sys.stdout.flush()
         sys.stderr.flush()
         self._pid = os.fork()
         if self._pid == 0:
-            ours.close()
+            ours.close()  # else the nursery would not see that the driver has ended
             _live(theirs)
         theirs.close()
         self._connection = ours
@@ -116,6 +118,7 @@ class Nursery:
         """Return a new process, with these variables besides those of the driver. Raises SparkFailed if the nursery is
         gone."""
         ours, theirs = socket.socketpair()
+        # This copy must be closed: while it is open, the worker's death does not end the connection.
         with theirs:
             pid = self._ask(_FORK, 0, theirs)
         worker = Worker(self, pid, ours)
@@ -173,7 +176,7 @@ def _live(driver: socket.socket) -> NoReturn:
     finally:
         for pid in set(children):
             _kill(pid, children)
-        os._exit(0)
+        os._exit(0)  # no exit handler of the driver may run here
 
 
 def _fork(driver: socket.socket, descriptor: int, children: set[int]) -> int:
@@ -181,9 +184,9 @@ def _fork(driver: socket.socket, descriptor: int, children: set[int]) -> int:
     pid = os.fork()
     if pid == 0:
         _end_with(nursery)
-        driver.close()
+        driver.close()  # else a worker would hide from the driver that the nursery has died
         _work(socket.socket(fileno=descriptor))
-    os.close(descriptor)
+    os.close(descriptor)  # the worker's end must be its alone, so that its death is seen
     children.add(pid)
     return pid
 

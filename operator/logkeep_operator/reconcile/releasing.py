@@ -96,6 +96,7 @@ def _due(status: Status) -> datetime | None:
 
 
 def _wait_after(failures: int | None) -> timedelta:
+    # Anybody who may write a status may write any number of failures, also one below 0.
     return min(_FIRST_WAIT * (1 << max(0, min((failures or 1) - 1, 10))), _LONGEST_WAIT)
 
 

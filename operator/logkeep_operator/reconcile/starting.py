@@ -155,6 +155,7 @@ class Starting(Step):
             kept = set(self.documents(wanted.id).config_maps) - set(old)
             bodies = [body for body in config_maps(run) if body["metadata"]["name"] not in kept]
             self.actions += [DeleteConfigMap(name) for name in old]
+            # The Job comes last: its pod mounts the ConfigMaps, and would hang without them.
             self.actions += [Create(body) for body in (*bodies, job(run))]
         self.actions += [DeleteConfigMap(name) for name in self._emitted_config_maps(wanted.id)]
 

@@ -275,6 +275,7 @@ async def batch_at(client: RawClient, target: TargetPartition, offset: int) -> B
     what the client raises.
     """
     fetched = await client.fetch(target.topic, target.partition, offset, max_bytes=1, max_wait_ms=500, committed=False)
+    # Where the batch is gone, a broker gives the next one.
     found = next((header for _, header in walk(fetched.data) if header.base_offset <= offset), None)
     if found is None:
         raise BrokerTrouble(f"its leader does not give the batch at offset {offset}")

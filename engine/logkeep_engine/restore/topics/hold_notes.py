@@ -35,7 +35,7 @@ Retention = Mapping[str, str | None]
 
 # topic, topic id, retention.ms, retention.bytes
 _NOTE = StoredDocument("note of held topics", 1, {"topics": [(str, str, str | None, str | None)], "released": bool})
-_NUMBER = re.compile(r"-1|[0-9]{1,19}")
+_NUMBER = re.compile(r"-1|[0-9]{1,19}")  # an int64 has 19 digits at most
 _HINT = "The object was altered. Set retention.ms and retention.bytes on the topics by hand."
 
 

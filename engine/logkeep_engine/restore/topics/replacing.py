@@ -86,7 +86,7 @@ def check_replaceable(control: ControlPlane, topic: ExistingTopic) -> None:
 
 def stand_in(name: str) -> str:
     """Return a name that no topic has, to ask whether a topic such as `name` could be created if it was not there."""
-    return f"{name[:220]}{_STANDS_IN}"
+    return f"{name[:220]}{_STANDS_IN}"  # a name has 249 characters at most
 
 
 @contextmanager
