@@ -80,6 +80,7 @@ def connect() -> client.ApiClient:
         config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     except config.ConfigException:
         config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    # A repeated call could outlive its deadline, and a write the moment at which the Lease was looked at.
     configuration.retries = urllib3.Retry(total=0)
     configuration.connection_pool_maxsize = 32
     return client.ApiClient(configuration)
@@ -245,6 +246,7 @@ class KubernetesCluster:
             options["preconditions"] = {"uid": uid}
         try:
             self._call("DELETE", _path(kind, namespace, name), body=options)
+        # Conflict: the object of that uid is gone, and another one has its name.
         except (NotFound, Conflict):
             return
 
@@ -266,6 +268,7 @@ class KubernetesCluster:
         twice is counted and not doubled."""
         key = resource.key
         content = "\0".join((resource.uid, run_id, reason, message))
+        # At most 247 of the 253 characters that a name may have, and no dash or dot in front of a dot.
         name = f"{key.name[:230].rstrip('-.')}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"
         moment = timestamp(self.now())
         body = {
@@ -374,6 +377,7 @@ class KubernetesCluster:
     def _replace_status(self, path: str, read: Mapping[str, Any], status: Mapping[str, Any]) -> None:
         # With a PUT the API takes labels and annotations that are left out for given up by those who apply them.
         patch = [
+            # The API refuses the patch, with Conflict, if the object has another version by now.
             {"op": "replace", "path": "/metadata/resourceVersion", "value": read["metadata"]["resourceVersion"]},
             {"op": "add", "path": "/status", "value": status},
         ]

@@ -274,6 +274,7 @@ class Controller:
     def _finish(self, resource: Resource, plan: Plan) -> None:
         key = resource.key
         if plan.status is not None:
+            # Before the write, whose event may come before its answer.
             self.seen.note(resource, plan.status)
             self.sharing.note(resource, plan.status)
             self._cluster.write_status(resource, plan.status)

@@ -124,7 +124,7 @@ class Operator:
     def wake(self, key: Key) -> None:
         """Look at the resource soon, from any thread: it is its turn."""
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self.queue.add, key)
+            self._loop.call_soon_threadsafe(self.queue.add, key)  # the queue belongs to the loop
 
     def missed(self, namespace: str | None) -> None:
         """Look at all of a namespace soon: a watch begins there, and does not know what was before."""

@@ -26,6 +26,7 @@ def listen(port: int) -> socket.socket:
         try:
             return socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
         except OSError as error:
+            # A kernel may know IPv6 and have no address of it (net.ipv6.conf.all.disable_ipv6).
             if error.errno != errno.EADDRNOTAVAIL:
                 raise
     return socket.create_server(("0.0.0.0", port))
@@ -34,6 +35,7 @@ def listen(port: int) -> socket.socket:
 def serve(port: int, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
     """Answer requests by the handler, from threads of their own, until the server is shut down."""
     server = ThreadingHTTPServer(("", port), handler, bind_and_activate=False)
+    # The server has made a socket for IPv4 alone: another takes its place.
     with contextlib.closing(server.socket):
         server.socket = listen(port)
     threading.Thread(target=server.serve_forever, name=f"http-{port}", daemon=True).start()
@@ -65,6 +67,7 @@ def probe_handler(look: Callable[[], str], loop: asyncio.AbstractEventLoop) -> t
             self.end_headers()
             self.wfile.write(body)
 
+        # A line for each probe would hide all others in the log.
         def log_message(self, format: str, *args: object) -> None:
             pass
 

@@ -96,6 +96,7 @@ class WorkQueue(Generic[K]):
                 timeout = self._start_due(work)
                 # Not wait_for: before Python 3.12 it swallows a cancellation that meets the event.
                 with contextlib.suppress(TimeoutError):
+                    # A turn a second at least: work that has become slow gives its place away, and nothing tells of it.
                     async with asyncio.timeout(min(timeout, 1.0)):
                         await self._changed.wait()
                 self._changed.clear()

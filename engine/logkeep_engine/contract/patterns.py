@@ -146,6 +146,7 @@ class _Together(Pattern):
 
 def _any_of(patterns: Sequence[Pattern]) -> Sequence[Pattern]:
     """Patterns that match what one of these matches: one if it can be compiled."""
+    # An open quotation would take the patterns after it for text.
     if len(patterns) < 2 or any(_QUOTED in pattern.text for pattern in patterns):
         return patterns
     try:
@@ -158,7 +159,7 @@ def _compiled(text: str, *, captures: bool = False, memory: int = _MEMORY) -> An
     options = re2.Options()
     options.dot_nl = True
     options.never_capture = not captures
-    options.log_errors = False
+    options.log_errors = False  # RE2 would write a user's pattern to stderr
     options.max_mem = memory
     if _ENDLESS.search(text):
         raise PatternInvalid("a repetition is larger than 1000")

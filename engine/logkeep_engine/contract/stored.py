@@ -74,6 +74,7 @@ class StoredDocument:
         separators = (",", ":") if indent is None else None
         document = {"format": self.format, **body}
         text = json.dumps(document, ensure_ascii=False, separators=separators, indent=indent)
+        # Texts of others may hold half of a surrogate pair, for which plain UTF-8 has no bytes.
         return text.encode("utf-8", "surrogatepass")
 
     def head(self, body: Mapping[str, Any]) -> bytes:
@@ -100,6 +101,7 @@ class StoredDocument:
         if "format" not in document:
             raise DocumentDamaged(f"not a {self.what}: it has no format number")
         found = document.pop("format")
+        # Not `isinstance`, which takes `true` for the number 1.
         if type(found) is not int or found != self.format:
             raise DocumentUnknown(f"{self.what} of format {found!r:.100}; this version reads {self.format}")
         return document

@@ -100,6 +100,7 @@ class Code(IntEnum):
 
 RETRIABLE = frozenset(
     {
+        # Any exception in a broker that has no code of its own: a disk or a store that fails, for instance.
         Code.UNKNOWN_SERVER_ERROR,
         Code.LEADER_NOT_AVAILABLE,
         Code.NOT_LEADER_OR_FOLLOWER,

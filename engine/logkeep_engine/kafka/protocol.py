@@ -136,6 +136,7 @@ def fetch(
 
 def parse_topic_id(text: str) -> uuid.UUID:
     """Return the id as Kafka prints it: 16 bytes in URL-safe base64 without padding. Raises ValueError."""
+    # Kafka leaves the padding out, and Python does not do without.
     return uuid.UUID(bytes=urlsafe_b64decode(text + "=="))
 
 

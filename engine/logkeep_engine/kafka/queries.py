@@ -137,6 +137,7 @@ def _cluster_view(read: Reader, version: int) -> ClusterView:
         read.tags()
         brokers[node] = (host, port)
     cluster_id, controller = read.compact_string(), read.int32()
+    # Most partitions have the replicas of some other: one tuple for all of them saves memory.
     seen: dict[tuple[int, ...], tuple[int, ...]] = {}
     topics = []
     for _ in range(read.uvarint() - 1):

@@ -44,11 +44,12 @@ def create_topics(
         return OrderResults(read.int32(), dict(read.array(lambda: one(read))))
 
     body = pack_array(row(*item) for item in wanted) + INT32.pack(timeout_ms) + bytes([only_check])
-    return Call(CREATE, 4, (body,), answer)
+    return Call(CREATE, 4, (body,), answer)  # the first version with the brokers' default of replicas (KIP-464)
 
 
 def delete_topics(ids: Sequence[str], *, timeout_ms: int) -> Call[DeletedTopics]:
     """Delete the topics that have these ids, and no other of the same name. Needs the ACL DELETE on the topics."""
+    # No name: the id alone says which topic goes.
     items = b"".join(b"\x00" + parse_topic_id(wanted).bytes + NO_TAGS for wanted in ids)
     body = pack_uvarint(len(ids) + 1) + items + INT32.pack(timeout_ms) + NO_TAGS
 
@@ -63,4 +64,4 @@ def delete_topics(ids: Sequence[str], *, timeout_ms: int) -> Call[DeletedTopics]
         throttle = read.int32()
         return DeletedTopics(throttle, dict(read.compact_array(lambda: one(read))))
 
-    return Call(DELETE, 6, (body,), answer, True)
+    return Call(DELETE, 6, (body,), answer, True)  # the first version that takes ids (KIP-516)

@@ -37,12 +37,12 @@ OPERATIONS = dict(
             "DESCRIBE_TOKENS",
             "TWO_PHASE_COMMIT",
         ),
-        start=2,
+        start=2,  # 0 is unknown, and 1 any
     )
 )
 _PERMISSIONS = {2: "DENY", 3: "ALLOW"}
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-_ANY = 1
+_ANY = 1  # in a filter: no matter which
 _VALUE = struct.Struct(">d")
 _QUOTA = struct.Struct(">d?")
 
@@ -170,7 +170,7 @@ def describe_quotas() -> Call[Described[Quota]]:
         found = read.array(lambda: entry(read))
         return Described(throttle, code, reason, tuple(quota for some in found for quota in some))
 
-    return Call(48, 0, (pack_array([]) + b"\x00",), answer)
+    return Call(48, 0, (pack_array([]) + b"\x00",), answer)  # of any entity, and not strict: more parts are fine
 
 
 def alter_quotas(quotas: Sequence[tuple[Entity, Sequence[Quota]]], *, only_check: bool) -> Call[Results]:

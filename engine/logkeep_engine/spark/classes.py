@@ -84,8 +84,9 @@ def class_archive(java: Path, jars: Sequence[Path], environ: Mapping[str, str]) 
             return ClassArchive()
         kept = folder / f"classes-{_key(java, jars)}.jsa"
         if kept.exists():
-            os.utime(kept)
+            os.utime(kept)  # else `_clean` would take it for one that nobody uses
             return ClassArchive(used=kept)
+        # Named by the process: two runs may make it at the same time.
         return ClassArchive(made=folder / f"{kept.name}.{os.getpid()}", kept=kept)
     except OSError as error:
         log.debug("no class archive: %s", error)

@@ -227,6 +227,7 @@ class _Lease:
 
     def _ask(self) -> asyncio.Future[_Grant | None]:
         asked: asyncio.Future[_Grant | None] = asyncio.get_running_loop().create_future()
+        # Grants have no number: they come in the order of the questions.
         self._asked.append(asked)
         self._say(BYTES)
         if self.lost:

@@ -90,6 +90,7 @@ class Listener:
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             token = await asyncio.wait_for(reader.readline(), timeout=10)
+            # In constant time, so that it tells nothing of the token.
             if not hmac.compare_digest(token.strip(), self.token.encode()):
                 return
             keep_alive(writer)
@@ -99,6 +100,7 @@ class Listener:
                     peer.take(json.loads(text))
             finally:
                 peer.close()
+        # Anybody may connect, and a task goes on without a listener: whatever came, this connection ends.
         except (OSError, ValueError, TypeError, LookupError, asyncio.CancelledError):
             pass
         finally:

@@ -151,6 +151,7 @@ class _SparkJob:
         self._items = items
         self._task = task
         self._group = f"logkeep-{uuid.uuid4().hex}"
+        # A daemon: a job that cannot be cancelled must not keep the driver from ending.
         self._thread = threading.Thread(target=self._run, name="logkeep-spark-job", daemon=True)
         self.ended = threading.Event()
         self.error: SparkFailed | None = None

@@ -249,6 +249,7 @@ def _timestamps(records: Sequence[LogRecord], kind: pa.DataType) -> pa.Array:
     farthest one that it can."""
     times = pa.array(list(map(_time, records)), pa.int64())
     times = pc.if_else(pc.equal(times, -1), None, times)
+    # With `skip_nulls`, the default, a record that has no time would get the farthest one.
     near = pc.max_element_wise(
         pc.min_element_wise(times, _FARTHEST_TIME, skip_nulls=False), -_FARTHEST_TIME, skip_nulls=False
     )

@@ -192,6 +192,7 @@ def job_state(body: Mapping[str, Any]) -> JobState:
     """Make the facts of a batch/v1 Job."""
     metadata, status = body["metadata"], body.get("status") or {}
     conditions = {c["type"]: c for c in status.get("conditions") or () if c.get("status") == "True"}
+    # FailureTarget comes first, while pods are still being ended.
     failed = conditions.get("Failed") or conditions.get("FailureTarget")
     return JobState(
         name=metadata["name"],
@@ -206,6 +207,7 @@ def job_state(body: Mapping[str, Any]) -> JobState:
         complete="Complete" in conditions,
         failure=(failed.get("reason", "JobFailed"), failed.get("message", "")) if failed else None,
         started=parse_timestamp(status.get("startTime")),
+        # Only a Job that has succeeded has a completionTime.
         ended=parse_timestamp(status.get("completionTime") or (failed or {}).get("lastTransitionTime")),
         origin=RunOrigin.of(metadata),
         request_hash=hash_of_job(body),

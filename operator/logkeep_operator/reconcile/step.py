@@ -309,6 +309,7 @@ class Step:
                 f"The run has left commit {result.commit} in an archive whose anchor was {known}: it was rolled back."
             )
             self.event("Warning", "ArchiveRolledBack", message, run.id)
+        # The clock of the driver's node may be ahead.
         written = replace(result, end_time=min(result.end_time, self.now.timestamp()))
         self.status = replace(
             with_archive(self.status, written, self.archive_uri()),

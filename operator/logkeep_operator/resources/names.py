@@ -68,6 +68,7 @@ def resource_labels(key: Key) -> dict[str, str]:
     """Return the labels of every child of a resource. Names that are too long for a label are cut and end in a hash."""
     name = key.name
     if len(name) > _LABEL_MAX:
+        # A dash and ten digits follow.
         name = f"{name[: _LABEL_MAX - 11].rstrip('-.')}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
     return {LABEL_MANAGED_BY: MANAGED_BY, LABEL_KIND: key.kind, LABEL_NAME: name}
 

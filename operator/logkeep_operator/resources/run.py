@@ -200,6 +200,7 @@ def job(run: RunToStart) -> dict[str, Any]:
         "activeDeadlineSeconds": policy.active_deadline_seconds,
         "backoffLimit": policy.backoff_limit,
         "ttlSecondsAfterFinished": policy.ttl_seconds_after_finished,
+        # A driver that was told to go may still write: the next begins when it has gone.
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": {"rules": _failure_rules()},
         "suspend": run.spec.suspend,
@@ -217,6 +218,7 @@ def _failure_rules() -> list[dict[str, Any]]:
         return {"action": action, "onExitCodes": {"containerName": ROLE_DRIVER, "operator": "In", "values": values}}
 
     return [
+        # The first rule that fits counts, so disruptions come first: the exit code of such a pod means nothing.
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
         on_exit("FailJob", list(NEVER_RETRIED)),
         # With podReplacementPolicy Failed a pod that suspension ends counts as failed unless it is left out here.
@@ -279,7 +281,7 @@ def _driver_pod(run: RunToStart, settings: DriverConf) -> dict[str, Any]:
         ],
     }
     return {
-        "restartPolicy": "Never",
+        "restartPolicy": "Never",  # a podFailurePolicy takes no other
         "serviceAccountName": driver_account(spark),
         "automountServiceAccountToken": True,
         "terminationGracePeriodSeconds": GRACE_SECONDS,
@@ -330,6 +332,7 @@ def _pod_security(engine: EngineSettings) -> dict[str, Any]:
     if engine.user is None:  # OpenShift's restricted-v2 refuses ids that are not of the namespace's range
         return security
     ids = {"runAsUser": engine.user, "runAsGroup": engine.user, "fsGroup": engine.user}
+    # By default kubelet walks through all files of a volume at each start.
     return {**security, **ids, "fsGroupChangePolicy": "OnRootMismatch"}
 
 

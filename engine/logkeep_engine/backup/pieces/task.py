@@ -120,6 +120,7 @@ async def _archive_pieces(
     fetch_bytes = context.throttle.fetch_bytes(FETCH_BYTES // streams, streams)
     writers = [_writer(setting, piece, context.attempt, packing) for piece in pieces]
     loop = asyncio.get_running_loop()
+    # A thread for each stream, whose writer may wait for the store, and one for reports.
     with ThreadPoolExecutor(concurrent + 1, thread_name_prefix="logkeep-task") as pool:
         loop.set_default_executor(pool)
         async with RawClient(setting.connection) as client:

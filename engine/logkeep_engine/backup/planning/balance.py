@@ -112,6 +112,7 @@ def cut(whole: Chunk, samples: Sequence[Sample], limit: int) -> list[Chunk]:
         sample = samples[number]
         into = (wanted - reached[number]) / weights[number] * (sample.end - sample.start)
         bound = sample.start + int(into)
+        # Bounds may meet where one offset has the bytes of several chunks.
         if bounds[-1] < bound < whole.end:
             bounds.append(bound)
     bounds.append(whole.end)

@@ -119,6 +119,7 @@ class OffsetMapBuilder:
         self._push(self._targets, _GONE, count)
 
     def _push(self, side: deque[tuple[int, int]], offset: int, count: int) -> None:
+        # Else -1 and one record would seem to be followed by offset 0.
         if side and side[-1][0] != _GONE and side[-1][0] + side[-1][1] == offset:
             first, before = side.pop()
             side.append((first, before + count))

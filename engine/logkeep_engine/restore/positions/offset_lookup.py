@@ -103,6 +103,7 @@ class StoredOffsetMap:
     def _blocks(self) -> int:
         """The number of blocks in which a row begins: the shortest row is `[0,0,1]` with its newline."""
         whole = -(-(self._end - self._start) // _BLOCK)
+        # Rows are far shorter than a block, so only the last block can hold the end of one and nothing more.
         return whole if whole < 2 or self._begins_in(whole - 1) else whole - 1
 
     def _begins_in(self, block: int) -> bool:

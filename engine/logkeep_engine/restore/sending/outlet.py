@@ -178,6 +178,7 @@ class Outlet:
         """Note where the broker has put a batch. Raises PositionLost if it cannot lie there."""
         if self._target.alone:
             expected = self._target.start + item.index if self._padding is None else item.source[0][0]
+            # -1: a broker that recognizes a batch need not say where it lies.
             if offset not in (expected, -1):
                 raise PositionLost
             offset = expected

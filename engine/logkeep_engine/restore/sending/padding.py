@@ -257,6 +257,7 @@ class Padding:
             await asyncio.sleep(_PAUSE * random.random())
             return
         after = await self._client.epoch_end(target.topic, target.partition)
+        # With the epoch: under a new leader the same end may stand for other records.
         if after == replace(before, end_offset=expected):
             log.reach(expected, after.leader_epoch)
         else:

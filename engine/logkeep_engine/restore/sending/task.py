@@ -189,6 +189,7 @@ class _Pass:
         """Deal out all batches, until all are acknowledged, and write the offset map. Raises the error of the dealing,
         or that of an outlet."""
         task, shared = self._task, self._shared
+        # As many again are ready as are under way, so that each answer is followed by the next batch.
         window = Window(WINDOW_BYTES if task.topic.divided else 2 * MAX_IN_FLIGHT)
         self._outlets = [
             Outlet(task, part, item, shared.client, shared.context.throttle, window, self._tell, contested=contested)

@@ -300,6 +300,7 @@ async def _last_one(client: RawClient, wanted: Look, end: int) -> dict[int, Writ
         )
     rows = WrittenRows() if wanted.rows else None
     if rows is not None:
+        # Nobody else has written to the topic, so the records lie side by side.
         rows.add(0, target.start, records)
     return {last.producer_id: WrittenRecords(records, rows, Mark(last.leader_epoch, end), end)}
 
