@@ -51,6 +51,7 @@ def _operator(settings: Settings) -> handlers.Operator:
     if times is None:
         return handlers.Operator(settings, KubernetesCluster(connect()))
     fence, metrics = Fence(), Metrics()
+    # By half, so that after a call that hangs there is time for another one.
     leases = KubernetesCluster(connect(), call_seconds=times.renew_deadline / 2)
     election = LeaderElection(leases, times, fence, metrics, _end_at_once)
     return handlers.Operator(settings, KubernetesCluster(connect(), writing=fence.writing), election, metrics)

@@ -38,6 +38,7 @@ def read(answer: urllib3.BaseHTTPResponse, deadline: float, most: int) -> bytes 
         while piece := answer.read1(1 << 16):
             pieces.append(piece)
             size += len(piece)
+            # Closed and not released: a connection with the rest of an answer in it serves no other call.
             if size > most:
                 answer.close()
                 return None

@@ -194,6 +194,7 @@ class Metrics:
 
     def shown(self, namespace: str | None) -> list[Key]:
         """Return the resources that have series, of a namespace or of all."""
+        # A copy: other threads see resources meanwhile.
         return [key for key in self._keys.copy() if namespace in (None, key.namespace)]
 
     def gone(self, key: Key) -> None:

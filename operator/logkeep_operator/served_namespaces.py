@@ -15,6 +15,7 @@ RETRY_MAX_SECONDS = 30.0
 
 def retry_pause(failures: int) -> float:
     """Seconds to wait after this many failures in a row."""
+    # The exponent is bounded, since 2.0 ** 1024 raises OverflowError.
     return float(min(2.0 ** min(failures - 1, 10), RETRY_MAX_SECONDS))
 
 

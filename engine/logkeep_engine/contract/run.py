@@ -56,6 +56,7 @@ class Document(Model):
 
     def to_json(self) -> str:
         """Return the JSON."""
+        # `head` leaves the object open.
         return self._kind().head(self.model_dump(by_alias=True)).decode("utf-8", "surrogatepass") + "}"
 
     @classmethod

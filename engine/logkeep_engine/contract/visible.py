@@ -58,6 +58,7 @@ def _escaped(character: str) -> str:
 
 
 def _json_escaped(character: str) -> str:
+    # `json.dumps` leaves this one as it is.
     return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
 
 

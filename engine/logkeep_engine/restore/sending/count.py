@@ -106,6 +106,7 @@ def count_all(context: RestoreContext, planned: Planned, summaries: Summaries) -
     """
     state = context.state
     for _ in range(_ROUNDS):
+        # Before the count, and compared after it: a topic that was created again in between has another id.
         ids = _created_ids(context.control, planned.plan)
         missing = lost(context.control, written(planned.plan, summaries), context.connection.limits.outage)
         if not missing:
@@ -114,6 +115,7 @@ def count_all(context: RestoreContext, planned: Planned, summaries: Summaries) -
             _note_counted(state, summaries, ids)
             return summaries
         log.warning("%s and %d more partitions have lost records since: sent again", missing[0], len(missing) - 1)
+        # First of all: after a kill the next start would take these partitions for done.
         state.storage.delete(_notes_of(missing, planned.plan, state))
         summaries = restore_open_partitions(context, replace(planned, fresh=False))
     raise BrokerUnavailable(

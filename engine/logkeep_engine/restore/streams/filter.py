@@ -19,7 +19,7 @@ from logkeep_engine.log.transactions import Spans, Unseen, unseen
 from logkeep_engine.restore.streams.clip import Clip
 
 SEQUENCE_SPACE = 1 << 31  # after 2^31 - 1 comes 0 (Kafka, DefaultRecordBatch.incrementSequence)
-PRODUCER_EPOCH = 0
+PRODUCER_EPOCH = 0  # of each producer id without a transactional id
 _ROW_BYTES = 128  # the bytes that a row of `Outgoing.source` takes as an object
 
 
