@@ -114,6 +114,7 @@ class Container:
         source, where = self._source, "its header"
         meta: dict[str, bytes] = {}
         while count := source.long(where):
+            # by the specification, a negative count has the size of its part in bytes after it
             if count < 0:
                 source.long(where)  # bytes of this part of the map
             for _ in range(abs(count)):
@@ -224,6 +225,7 @@ class _Stream(Protocol):
 
 
 def _unpack_stream(stream: _Stream, packed: bytes, limit: int) -> bytes:
+    # one byte more than is allowed shows that there is too much
     data = stream.decompress(packed, limit + 1)
     if len(data) > limit:
         raise BatchTooLarge(f"its {len(packed)} bytes unpack to more than {limit} bytes")
@@ -233,10 +235,12 @@ def _unpack_stream(stream: _Stream, packed: bytes, limit: int) -> bytes:
 
 
 def _unpack_xz(packed: bytes, limit: int) -> bytes:
+    # the file itself says how large its dictionary is, and liblzma would allocate all of it
     most = task_bytes() // 2
     try:
         return _unpack_stream(lzma.LZMADecompressor(memlimit=most), packed, limit)
     except lzma.LZMAError as problem:
+        # Python has no error of its own for this, only the text
         if "limit" in str(problem):
             raise BatchTooLarge(f"its xz data needs a dictionary of more than {most} bytes") from problem
         raise
@@ -262,6 +266,7 @@ _CRC_BYTES = 4
 
 _UNPACK: dict[str, Callable[[bytes, int], bytes]] = {
     "null": _as_it_is,
+    # raw, without the header and checksum of zlib (RFC 1951), as Avro has it
     "deflate": lambda packed, limit: _unpack_stream(zlib.decompressobj(-zlib.MAX_WBITS), packed, limit),
     "snappy": _unpack_snappy,
     "zstandard": lambda packed, limit: decompress(Codec.ZSTD, memoryview(packed), limit=limit),

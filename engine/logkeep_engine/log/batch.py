@@ -159,6 +159,7 @@ Headers: TypeAlias = "kernel.Headers[BatchHeader]"
 Stretch = tuple[memoryview, Headers]
 """A view on batches that lie back to back, and their headers with positions in the view."""
 
+# not by BatchHeader's own constructor, a Python function: one header is made for every batch
 _header_of: Callable[[kernel.Fields], BatchHeader] = partial(tuple.__new__, BatchHeader)
 _RUN = 16_384  # batches walked at once: the headers of tiny batches take as much memory as the batches
 _NO_END = 2**63  # larger than any offset
@@ -396,6 +397,7 @@ def _legacy_header(buf: Buffer, pos: int) -> BatchHeader:
     first, last = found.messages[0], found.messages[-1]
     if last.offset < first.offset:
         raise CorruptBatch(f"The message at offset {last.offset} is damaged: offsets inside fall from {first.offset}.")
+    # a header holds the distance to its last offset as an int32
     if last.offset - first.offset > _INT32_MAX:
         raise CorruptBatch(f"The message at offset {last.offset} is damaged: offsets inside begin at {first.offset}.")
     return BatchHeader(

@@ -16,6 +16,7 @@ BROKER_RETENTION_KEYS = (
     *("log.retention.bytes", "log.cleanup.policy"),
 )
 """The keys of a broker's configuration that say what topics have of RETENTION_KEYS by default."""
+# the finest first: `topic_defaults` takes the first that is set
 _MS_OF = {"log.retention.ms": 1, "log.retention.minutes": 60_000, "log.retention.hours": 3_600_000}
 _DELETE = "delete"
 _COMPACT = "compact"
@@ -102,4 +103,5 @@ def delete_retention(configs: Mapping[str, str]) -> int:
 
 
 def _policies(configs: Mapping[str, str]) -> set[str]:
+    # a list: `compact,delete` asks for both (KIP-71)
     return {word.strip() for word in configs.get(POLICY, _DELETE).split(",")}

@@ -25,7 +25,7 @@ _LENGTH = struct.Struct(">i")
 LOG_OVERHEAD = 12
 """Bytes of a message or a batch that its own length does not count: its offset, and that length (Kafka's name)."""
 
-_CRC_END = 16
+_CRC_END = 16  # offset (8), size (4) and the CRC itself (4): it covers what follows
 _SMALLEST = {0: 14, 1: 22}
 """The least value of the size field: everything after it, with a null key and a null value."""
 
@@ -93,10 +93,12 @@ def smallest_size(magic: int) -> int:
 def _read(buf: memoryview, pos: int) -> MessageSet:
     offset, size, crc, magic, attributes, timestamp, key, value = _fields(buf, pos)
     code = attributes & CODEC_MASK
+    # magic 0 has no time, so bit 3 says nothing there (KIP-32)
     attributes &= CODEC_MASK | _APPEND_TIME if magic else CODEC_MASK
     if code == Codec.NONE:
         plain = Message(offset, timestamp, _bytes(key), _bytes(value))
         return MessageSet(magic, LOG_OVERHEAD + size, crc, attributes, timestamp, [plain])
+    # zstd came with magic 2 only (KIP-110)
     if code > Codec.LZ4:
         raise CorruptBatch(f"codec {code} does not exist in magic {magic}")
     if value is None:
@@ -121,6 +123,7 @@ def _inner_messages(data: memoryview, append_time: int | None) -> list[Message]:
         offset, size, _, magic, attributes, timestamp, key, value = _fields(data, position)
         if attributes & CODEC_MASK:
             raise CorruptBatch("a compressed message holds another compressed message")
+        # the broker has set the time of the wrapper alone: those inside are still the producer's (KIP-32)
         if magic == 1 and append_time is not None:
             timestamp = append_time
         messages.append(Message(offset, timestamp, _bytes(key), _bytes(value)))

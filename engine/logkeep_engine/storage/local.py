@@ -82,6 +82,7 @@ class LocalStorage(Storage):
         with _os_errors(self, path):
             temporary = self._write_temporary(target, data)
             try:
+                # a link, since a rename would replace an object that is there
                 os.link(temporary, target)
             except FileExistsError as error:
                 raise ObjectExists(f"{self.uri}/{path} exists already.") from error
@@ -163,6 +164,7 @@ class LocalStorage(Storage):
         found: list[ObjectInfo] = []
         for parent, folders, files in os.walk(self._root / folder, onerror=self._not_listed):
             base = self._relative(parent)
+            # in place: os.walk enters only the folders that its own list still has
             folders[:] = [name for name in folders if f"{base}{name}/".startswith(prefix)]
             with _os_errors(self, base, _NOT_READABLE):
                 for name in files:
@@ -289,6 +291,7 @@ class _LocalWriter(ObjectWriter):
             return
         pool = ThreadPoolExecutor(1, thread_name_prefix="logkeep-sync")
         self._synced = pool.submit(self._written.finish)
+        # the thread ends once the file is synced; `publish` waits for it
         pool.shutdown(wait=False)
 
     def commit(self) -> None:

@@ -93,6 +93,7 @@ class WrittenFile:
             written = 0  # the file system takes the flag, but not these bytes
         self._size += written
         self._given = self._size
+        # a direct write needs an aligned position, which a short one has lost
         if written < STEP_BYTES:
             self._drain(written)
             return
