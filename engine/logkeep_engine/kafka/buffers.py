@@ -78,8 +78,8 @@ class Buffers:
 
 
 def _is_seen(buffer: bytearray) -> bool:
-    """Return a bytearray refuses to change its length while a view of it exists. One byte off and on moves no
-    memory."""
+    """Return whether a view of the buffer exists: a bytearray refuses to change its length then. One byte off and on
+    moves no memory."""
     try:
         last = buffer.pop()
     except BufferError:

@@ -192,7 +192,8 @@ def _fork(driver: socket.socket, descriptor: int, children: set[int]) -> int:
 
 
 def _kill(pid: int, children: set[int]) -> int:
-    """Return a child that has ended keeps its number until it is waited for here, so it means no other process."""
+    """Kill a child and return its exit status. One that has ended keeps its number until it is waited for here, so the
+    signal reaches no other process."""
     os.kill(pid, signal.SIGKILL)
     children.discard(pid)
     return os.waitpid(pid, 0)[1]
