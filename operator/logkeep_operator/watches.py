@@ -46,7 +46,7 @@ async def watch(
     cluster: KubernetesCluster, reach: ServedNamespaces, namespaces: Sequence[str], tell: Tell, missed: Missed
 ) -> None:
     """Report every change, and where one may have been missed, until cancelled. No namespace means all of them."""
-    # Each watch holds a connection for ever, and more than the 100 of aiohttp's default may be needed.
+    # Each watch keeps its connection, and more may be needed than aiohttp's default of 100.
     connector = aiohttp.TCPConnector(limit=0, ssl=cluster.trust())
     async with aiohttp.ClientSession(connector=connector) as session, asyncio.TaskGroup() as group:
         for namespace in namespaces or (None,):

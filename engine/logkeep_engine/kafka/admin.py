@@ -161,6 +161,7 @@ class Admin:
         outcomes: Callable[[R], Iterable[tuple[int, str]]],
         *,
         passing: frozenset[Code] = UNREACHABLE,
+        attempts: int = ATTEMPTS,
         only_check: bool = False,
         lost: Callable[[BrokerTrouble], None] = lambda _: None,
     ) -> R:
@@ -168,7 +169,8 @@ class Admin:
         code and a reason each, is one of those that are `passing`.
 
         An order whose answer is lost may have been carried out: `lost` raises if it must not be given again. The permit
-        is asked each time that the order is given, and right before. `only_check`: the order changes nothing.
+        is asked each time that the order is given, and right before. `attempts` share the time for one question, so one
+        that the controller needs long for has a single one. `only_check`: the order changes nothing.
         """
 
         async def ask(survey: Survey) -> R:
@@ -177,7 +179,7 @@ class Admin:
             if not only_check:
                 await asyncio.to_thread(self._permit)  # it reads from the storage
             try:
-                answer = await pool.ask(node, call, survey.patience / ATTEMPTS)
+                answer = await pool.ask(node, call, survey.patience / attempts)
             except BrokerTrouble as trouble:
                 lost(trouble)
                 raise

@@ -122,5 +122,7 @@ RETRIABLE = frozenset(
     }
 )
 GONE = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID, Code.INCONSISTENT_TOPIC_ID})
-UNREACHABLE = (RETRIABLE - {Code.UNKNOWN_SERVER_ERROR}) | {Code.NOT_CONTROLLER}
+PASSING = RETRIABLE | {Code.NOT_CONTROLLER}
+"""An order that gets one of these is given again, unless it must not be given twice."""
+UNREACHABLE = PASSING - {Code.UNKNOWN_SERVER_ERROR}
 """An order or a question that gets one of these may be given again: it was not done, or does no harm twice."""

@@ -151,7 +151,7 @@ class Fetcher:
         if code == Code.OFFSET_OUT_OF_RANGE:
             start = await self.list_offset(topic, partition, EARLIEST)
             end = await self.list_offset(topic, partition, LATEST)
-            if start <= offset <= end:  # a fetch at the very end is no error: its answer is empty
+            if start <= offset <= end:  # a fetch at the very end is not an error: its answer is empty
                 raise BrokerTrouble(
                     f"{broker} says OFFSET_OUT_OF_RANGE for {offset}, within [{start}, {end})",
                     error=RecordsWithheld,

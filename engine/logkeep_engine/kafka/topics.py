@@ -18,7 +18,7 @@ from logkeep_engine.errors import (
     TopicExists,
 )
 from logkeep_engine.kafka.admin import ATTEMPTS, Admin
-from logkeep_engine.kafka.codes import GONE, RETRIABLE, UNREACHABLE, Code
+from logkeep_engine.kafka.codes import GONE, PASSING, RETRIABLE, UNREACHABLE, Code
 from logkeep_engine.kafka.configs import (
     BROKER,
     TOPIC,
@@ -233,8 +233,9 @@ class TopicAdmin(Admin):
             call,
             "create topics",
             # one topic that has another outcome may have been created
-            lambda answer: answer.results.values() if len({*answer.results.values()}) == 1 else (),
+            lambda answer: answer.results.values() if len({code for code, _ in answer.results.values()}) == 1 else (),
             passing=frozenset({Code.NOT_CONTROLLER}),
+            attempts=1,
             only_check=validate_only,
             lost=lost,
         ).results
@@ -376,7 +377,7 @@ class TopicAdmin(Admin):
         for part in in_parts(sorted(names), _TOPICS_A_REQUEST):
             call = delete_topics(part, timeout_ms=_NO_WAIT_MS)
             order = partial(_deleted, ids=part, names=names)
-            codes = self._order(call, "delete topics", order, passing=RETRIABLE | {Code.NOT_CONTROLLER}).codes
+            codes = self._order(call, "delete topics", order, passing=PASSING).codes
             self.note_change()
             for topic_id in part:
                 code = codes[topic_id]
@@ -397,9 +398,9 @@ class TopicAdmin(Admin):
 
 
 def _deleted(answer: DeletedTopics, *, ids: Sequence[str], names: Mapping[str, str]) -> Iterator[tuple[int, str]]:
-    """Yield the outcome of each topic: one without an outcome has none in time."""
+    """Yield the outcome of each topic. One that the answer leaves out is asked for again."""
     for topic_id in ids:
-        yield answer.codes.setdefault(topic_id, Code.REQUEST_TIMED_OUT), f"topic {names[topic_id]!r}"
+        yield answer.codes.get(topic_id, Code.REQUEST_TIMED_OUT), f"topic {names[topic_id]!r}"
 
 
 async def _describe_configs(survey: Survey, *, topics: Sequence[str]) -> DescribedConfigs:

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable
 from logkeep_engine.kafka.admin import Admin
-from logkeep_engine.kafka.codes import RETRIABLE, Code
+from logkeep_engine.kafka.codes import PASSING, RETRIABLE, Code
 from logkeep_engine.kafka.encoding import Call
 from logkeep_engine.kafka.queries import NOT_TOLD, ClusterView, describe_operations
 from logkeep_engine.kafka.retry import BrokerTrouble
@@ -133,9 +133,14 @@ class UserAdmin(Admin):
         """Return the outcomes of orders. Raises BrokerUnavailable where an answer was lost, and the user is refused
         after that: the orders may have taken the very right to repeat them."""
         lost: list[BrokerTrouble] = []
-        passing = RETRIABLE | {Code.NOT_CONTROLLER}
         results = self._order(
-            call, what, lambda found: found.items, passing=passing, only_check=only_check, lost=lost.append
+            call,
+            what,
+            lambda found: found.items,
+            passing=PASSING,
+            attempts=1,
+            only_check=only_check,
+            lost=lost.append,
         )
         if lost and _not_allowed(results):
             raise BrokerUnavailable(

@@ -100,7 +100,7 @@ class Listener:
                     peer.take(json.loads(text))
             finally:
                 peer.close()
-        # Anybody may connect, and a task goes on without a listener: whatever came, this connection ends.
+        # Anyone may connect, and a task continues without a listener, so whatever came, this connection ends.
         except (OSError, ValueError, TypeError, LookupError, asyncio.CancelledError):
             pass
         finally:

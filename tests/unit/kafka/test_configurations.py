@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.errors import ArchiveFenced, BrokerUnavailable, TopicGone
+from logkeep_engine.errors import ArchiveFenced, BrokerUnavailable, Refused, TopicGone
 from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.configs import TOPIC, ConfigEntry, DescribedConfigs, OrderResults
 from logkeep_engine.kafka.connection import KafkaConnection, Limits
@@ -98,11 +98,23 @@ def test_topics_are_not_created_twice_when_the_answer_is_lost(monkeypatch: pytes
     assert (brokers.connects, len(brokers.waits)) == (2, 1)
 
 
+def test_an_order_to_create_topics_has_the_whole_time_and_is_given_again_if_no_topic_was_created(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Brokers may answer when all is created only. Each topic has a reason of its own."""
+    old = {(TOPIC, name): (int(Code.NOT_CONTROLLER), f"not for {name}") for name in ("orders", "sales")}
+    refused = {place: (int(Code.POLICY_VIOLATION), "no.") for place in old}
+    brokers = Brokers(OrderResults(0, old), OrderResults(0, refused))
+    with pytest.raises(Refused, match=r"Topic 'orders' was refused: no\."):
+        plane(monkeypatch, brokers).create_topics([NewTopicPlan("orders", 1, 1), NewTopicPlan("sales", 1, 1)])
+    assert brokers.waits == [SECONDS, SECONDS]
+
+
 def test_a_deletion_that_is_given_again_asks_for_permission_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another run may have taken over in between."""
     busy = DeletedTopics(0, {TOPIC_ID: int(Code.NOT_CONTROLLER)})
     brokers = Brokers(BrokerTrouble("the answer is lost"), busy, AssertionError("asked without permission"))
-    control, left = plane(monkeypatch, brokers), iter([None, None, ArchiveFenced("another run goes on")])
+    control, left = plane(monkeypatch, brokers), iter([None, None, ArchiveFenced("another run is still running")])
 
     def permit() -> None:
         refusal = next(left)

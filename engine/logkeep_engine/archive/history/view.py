@@ -50,7 +50,7 @@ class MissingKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MissingRange:
-    """Offsets [start, end) of which there is nothing. `reason`: what a gap says of itself."""
+    """Offsets [start, end) that the archive lacks. `reason` is the one that a gap gives."""
 
     start: int
     end: int

@@ -253,7 +253,7 @@ class Padding:
         try:
             expected = log.end + await self._transactions.write(sizes)
         except TransactionOver:
-            # At random: two attempts in step would fence each other for ever.
+            # At random: two attempts in step would fence each other forever.
             await asyncio.sleep(_PAUSE * random.random())
             return
         after = await self._client.epoch_end(target.topic, target.partition)

@@ -89,7 +89,7 @@ class ObjectsBeside:
             commits=len(commits) + bundles,
             unfolded=sum(number > newest for number in commits),
             checkpoints=len(folded),
-            bundles=sum(names.parse_bundle(info.path) is not None for info in self.catalog),
+            bundles=bundles,
             beats=sum(path.endswith(f"/{HEARTBEAT}") for path in paths),
             states=sum(path.count("/") == 2 and path.endswith(f"/{CLUSTER_STATE}") for path in paths),
             runs=len(paths),
