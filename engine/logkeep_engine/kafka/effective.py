@@ -28,8 +28,7 @@ def applied_topic_configs(
 
     `wanted` has, by topic, the values that were set on the topic itself, and None for what was taken back to the
     default. The controller takes a change, and brokers answer from their own copy of the metadata, which follows a
-    moment later: one that does not know a new topic yet is asked again, too. Topics that are gone after `patience`
-    seconds are absent from both.
+    moment later. Topics that are gone are absent from both.
 
     Needs the ACL DESCRIBE_CONFIGS on the topics. Raises BrokerUnavailable, BrokerRefused.
     """
@@ -37,16 +36,15 @@ def applied_topic_configs(
     waiting = set(wanted)
     deadline = time.monotonic() + patience
     while True:
-        late, unseen = set(), set(waiting)
+        late = set()
         for topic, entries in control.config_entries(waiting):
-            unseen.discard(topic)
             found[topic] = _values(entries)
             own = {name: entry.value for name, entry in entries.items() if entry.own}
             if any(own.get(name) != value for name, value in wanted[topic].items()):
                 late.add(topic)
-        if not (late or unseen) or time.monotonic() > deadline:
+        if not late or time.monotonic() > deadline:
             return found, sorted(late)
-        waiting = late | unseen
+        waiting = late
         time.sleep(_PAUSE)
 
 

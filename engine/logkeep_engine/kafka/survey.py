@@ -66,10 +66,11 @@ class Survey:
         self.patience = pool.limits.control if patience is None else patience
         self._until = asyncio.get_running_loop().time() + self.patience
 
-    def time_left(self) -> bool:
-        """Return whether this survey is still within its patience: then an answer that may get better is asked for
-        again."""
-        return asyncio.get_running_loop().time() < self._until
+    def time_left(self, seconds: float | None = None) -> bool:
+        """Return whether this survey is still within its patience, and within its first `seconds`: then an answer that
+        may get better is asked for again."""
+        less = 0.0 if seconds is None else max(0.0, self.patience - seconds)
+        return asyncio.get_running_loop().time() < self._until - less
 
     # ---- questions
 

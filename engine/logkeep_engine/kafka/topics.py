@@ -35,6 +35,7 @@ from logkeep_engine.log.cleanup import is_compacted
 log = logging.getLogger(__name__)
 
 _TOPICS_A_REQUEST = 500
+_SILENT = int(Code.REQUEST_TIMED_OUT), "the broker did not answer"  # about a topic that its answer leaves out
 _NO_WAIT_MS = 1000  # brokers may answer before all topics are gone: whoever deletes them looks
 
 
@@ -143,18 +144,20 @@ class TopicAdmin(Admin):
 
     def config_entries(self, names: Iterable[str]) -> Iterator[tuple[str, Mapping[str, ConfigEntry]]]:
         """Yield everything that brokers say of the configuration of each topic, by name; topics that are gone are
-        absent.
+        absent, after brokers had the time to learn of them.
 
         Needs the ACL DESCRIBE_CONFIGS on the topics.
         """
         for part in in_parts(sorted(set(names)), _TOPICS_A_REQUEST):
             answer = self._ask(partial(_describe_configs, topics=part), "read configurations of topics")
-            for (_, name), (code, reason) in answer.refused.items():
+            for name in part:
+                if (TOPIC, name) in answer.entries:
+                    yield name, answer.entries[TOPIC, name]
+                    continue
+                code, reason = answer.refused.get((TOPIC, name), _SILENT)
                 if code not in GONE:
                     what = f"read the configuration of topic {name!r} (ACL DESCRIBE_CONFIGS)"
                     raise self._error(code, what, reason)
-            for (_, name), entries in answer.entries.items():
-                yield name, entries
 
     def broker_configs(self, names: Collection[str]) -> dict[str, str]:
         """Return the values that a broker has for these keys, and topics by default. Empty if no broker reports it:
@@ -239,8 +242,7 @@ class TopicAdmin(Admin):
             only_check=validate_only,
             lost=lost,
         ).results
-        silent = int(Code.REQUEST_TIMED_OUT), "the broker did not answer"
-        answers = [(plan, *told.get((TOPIC, plan.name), silent)) for plan in plans]
+        answers = [(plan, *told.get((TOPIC, plan.name), _SILENT)) for plan in plans]
         refused = [item for item in answers if item[1] != Code.NONE]
         if not validate_only and len(refused) < len(answers):
             self.note_change()
@@ -255,7 +257,7 @@ class TopicAdmin(Admin):
             told = self._alter(wanted, what, only_check=True)
             for name in part:
                 if (TOPIC, name) not in told:
-                    raise self._error(Code.REQUEST_TIMED_OUT, f"{what} of topic {name!r}", "the broker did not answer")
+                    raise self._error(_SILENT[0], f"{what} of topic {name!r}", _SILENT[1])
                 if told[TOPIC, name][0] == Code.TOPIC_AUTHORIZATION_FAILED:
                     found.append(name)
         return found
@@ -356,7 +358,7 @@ class TopicAdmin(Admin):
             return
         what = f"change the configuration of topic {name!r} (ACL ALTER_CONFIGS)"
         told = self._alter([((TOPIC, name), values)], what)
-        code, reason = told.get((TOPIC, name), (int(Code.REQUEST_TIMED_OUT), "the broker did not answer"))
+        code, reason = told.get((TOPIC, name), _SILENT)
         if code == Code.NONE:
             self.note_change()
             return
@@ -404,12 +406,16 @@ def _deleted(answer: DeletedTopics, *, ids: Sequence[str], names: Mapping[str, s
 
 
 async def _describe_configs(survey: Survey, *, topics: Sequence[str]) -> DescribedConfigs:
-    """Return the configurations of topics, as a broker knows them that is asked again while it may get better."""
+    """Return the configurations of topics, as a broker knows them that is asked again while it may get better: one that
+    has just started may not know a topic yet."""
     node = survey.pool.any_node()
     answer = await survey.pool.ask(node, describe_configs((TOPIC, name) for name in topics), survey.patience / ATTEMPTS)
-    for (_, name), (code, reason) in answer.refused.items():
-        if code in UNREACHABLE and survey.time_left():
-            raise BrokerTrouble(f"{survey.pool.name(node)} says of topic {name!r} {Code.told(code, reason)}")
+    for name in topics:
+        if (TOPIC, name) not in answer.entries:
+            code, reason = answer.refused.get((TOPIC, name), _SILENT)
+            seconds = survey.pool.limits.unknown if code in GONE else survey.patience
+            if code in UNREACHABLE | GONE and survey.time_left(seconds):
+                raise BrokerTrouble(f"{survey.pool.name(node)} says of topic {name!r} {Code.told(code, reason)}")
     return answer
 
 

@@ -75,6 +75,29 @@ def test_an_answer_that_may_get_better_is_asked_for_again(monkeypatch: pytest.Mo
     assert plane(monkeypatch, Brokers(busy, whole)).topic_configs(["orders"]) == {"orders": {"retention.ms": "1"}}
 
 
+NOT_KNOWN = DescribedConfigs(0, {}, {ORDERS: (int(Code.UNKNOWN_TOPIC_OR_PARTITION), "")})
+
+
+@pytest.mark.parametrize("late", [NOT_KNOWN, DescribedConfigs(0, {}, {})])
+def test_a_broker_that_says_nothing_of_a_topic_yet_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, late: DescribedConfigs
+) -> None:
+    """One that has just started learns of the topics later. Without its configuration a topic would be taken for one
+    that has none of its own."""
+    whole = DescribedConfigs(0, {ORDERS: {"retention.ms": ConfigEntry("1", own=True)}}, {})
+    control = plane(monkeypatch, Brokers(late, late, whole))
+    assert control.topic_configs(["orders"]) == {"orders": {"retention.ms": "1"}}
+
+
+def test_a_topic_that_no_broker_knows_for_a_while_has_no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert plane(monkeypatch, Brokers(*[NOT_KNOWN] * 100)).topic_configs(["orders"]) == {}
+
+
+def test_a_topic_that_all_answers_leave_out_is_not_called_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BrokerUnavailable, match=r"configuration of topic 'orders' .*the broker did not answer"):
+        plane(monkeypatch, Brokers(*[DescribedConfigs(0, {}, {})] * 100)).topic_configs(["orders"])
+
+
 def test_a_change_is_given_again_when_its_answer_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     done = OrderResults(0, {ORDERS: (int(Code.NONE), "")})
     old = OrderResults(0, {ORDERS: (int(Code.NOT_CONTROLLER), "")})

@@ -479,21 +479,12 @@ class BackupPlanner:
     def _configs(self, topics: Sequence[TopicInfo]) -> dict[str, dict[str, str]]:
         """Return the configurations of the topics, as far as brokers report them.
 
-        A broker that has not heard of a topic says that there is none. Without a configuration it is unknown what
-        retention may remove, so such a topic is unavailable.
+        Without a configuration it is unknown what retention may remove, so such a topic is unavailable.
         """
-        deadline = time.monotonic() + self._connection.limits.unknown
-        found: dict[str, dict[str, str]] = {}
-        left = [topic.name for topic in topics]
-        while left:
-            found |= self._control.topic_configs(left)
-            left = [name for name in left if name not in found]
-            if time.monotonic() > deadline:
-                break
-            if left:
-                time.sleep(self._connection.limits.control_pause)
-        for name in left:
-            log.warning("topic %r does not answer: no broker reports its configuration", name)
+        found = self._control.topic_configs(topic.name for topic in topics)
+        for topic in topics:
+            if topic.name not in found:
+                log.warning("topic %r does not answer: no broker reports its configuration", topic.name)
         return found
 
     def _sizes(self, topics: Sequence[TopicInfo]) -> dict[TopicPartition, int]:
