@@ -18,11 +18,11 @@ from logkeep_engine.errors import ObjectExists, StorageUnavailable
 from logkeep_engine.storage import (
     ANYTHING,
     Buffer,
-    ColdObject,
     LockedObject,
     ObjectInfo,
     ObjectWriter,
     Storage,
+    StorageAround,
     UnseenObject,
 )
 from tests.simulation.process import Process, current
@@ -86,63 +86,50 @@ class StoreFaults:
             self.newest.clear()
 
 
-class ProcessStorage(Storage):
-    """`inner`, as one process uses it. A task that unpickles it uses it as itself."""
+class ProcessStorage(StorageAround):
+    """`under`, as one process uses it. A task that unpickles it uses it as itself."""
 
-    def __init__(self, inner: Storage, faults: StoreFaults, process: Process) -> None:
-        self.uri = inner.uri
-        self._inner = inner
+    def __init__(self, under: Storage, faults: StoreFaults, process: Process) -> None:
+        super().__init__(under)
         self._faults = faults
         self._process = process
 
     def __reduce__(self) -> tuple[Any, ...]:
-        key = id(self._inner)
-        _known[key] = (self._inner, self._faults)
+        key = id(self.under)
+        _known[key] = (self.under, self._faults)
         return _of_this_process, (key,)
 
-    def check(self) -> None:
-        self._inner.check()
-
-    def check_path(self, path: str) -> None:
-        self._inner.check_path(path)
-
     def create(self, path: str, data: bytes) -> None:
-        self._do("create", path, lambda: self._inner.create(path, data))
+        self._do("create", path, lambda: self.under.create(path, data))
 
     def put(self, path: str, data: bytes) -> None:
-        self._do("put", path, lambda: self._inner.put(path, data))
+        self._do("put", path, lambda: self.under.put(path, data))
 
     def writer(self, path: str, *, replaces: str | None = ANYTHING) -> ObjectWriter:
         self._process.alive()
-        return _Writer(self, path, self._inner.writer(path, replaces=replaces))
+        return _Writer(self, path, self.under.writer(path, replaces=replaces))
 
     def version(self, path: str) -> str | None:
-        return self._do("read", path, lambda: self._inner.version(path))
+        return self._do("read", path, lambda: self.under.version(path))
 
     def read_range(self, path: str, start: int, end: int | None) -> bytes:
-        return self._do("read", path, lambda: self._inner.read_range(path, start, end))
+        return self._do("read", path, lambda: self.under.read_range(path, start, end))
 
     def list(self, prefix: str = "") -> list[ObjectInfo]:
-        found = self._do("list", prefix, lambda: self._inner.list(prefix))
+        found = self._do("list", prefix, lambda: self.under.list(prefix))
         hidden = set(self._faults.newest) if self._faults.take("hide") is StoreKind.STALE_LIST else set()
         return [info for info in found if info.path not in hidden]
 
     def delete(self, paths: Iterable[str]) -> None:
         wanted = list(paths)
-        self._do("delete", "", lambda: self._inner.delete(wanted))
-
-    def cold(self, listed: Iterable[ObjectInfo]) -> tuple[ColdObject, ...]:
-        return self._inner.cold(listed)
-
-    def retrieve(self, cold: ColdObject, days: int, tier: str) -> None:
-        self._inner.retrieve(cold, days, tier)
+        self._do("delete", "", lambda: self.under.delete(wanted))
 
     def unseen(self, prefix: str) -> tuple[UnseenObject, ...]:
-        return self._do("list", prefix, lambda: self._inner.unseen(prefix))
+        return self._do("list", prefix, lambda: self.under.unseen(prefix))
 
     def delete_unseen(self, found: Iterable[UnseenObject]) -> tuple[LockedObject, ...]:
         wanted = list(found)
-        return self._do("delete", "", lambda: self._inner.delete_unseen(wanted))
+        return self._do("delete", "", lambda: self.under.delete_unseen(wanted))
 
     def _do(self, operation: str, path: str, act: Callable[[], T]) -> T:
         process = self._process

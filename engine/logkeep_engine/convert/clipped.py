@@ -5,35 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from logkeep_engine.storage import ColdObject, LockedObject, ObjectInfo, ObjectWriter, Storage, UnseenObject
+from logkeep_engine.storage import LockedObject, ObjectInfo, ObjectWriter, Storage, StorageAround, UnseenObject
 
 
-class ClippedStorage(Storage):
+class ClippedStorage(StorageAround):
     """`storage` for reading, with the objects of `ends` (path to size) cut to that size. Writing is refused."""
 
     def __init__(self, storage: Storage, ends: Mapping[str, int]) -> None:
-        self.uri = storage.uri
-        self._storage = storage
+        super().__init__(storage)
         self._ends = dict(ends)
-
-    def check(self) -> None:
-        self._storage.check()
 
     def read_range(self, path: str, start: int, end: int | None) -> bytes:
         clip = self._ends.get(path)
         if clip is not None:
             end = clip if end is None else min(end, clip)
             start = min(start, end)
-        return self._storage.read_range(path, start, end)
+        return self.under.read_range(path, start, end)
 
     def list(self, prefix: str = "") -> list[ObjectInfo]:
         return [
-            replace(info, size=min(info.size, self._ends.get(info.path, info.size)))
-            for info in self._storage.list(prefix)
+            replace(info, size=min(info.size, self._ends.get(info.path, info.size))) for info in self.under.list(prefix)
         ]
-
-    def version(self, path: str) -> str | None:
-        return self._storage.version(path)
 
     def create(self, path: str, data: bytes) -> None:
         raise self._refusal()
@@ -46,15 +38,6 @@ class ClippedStorage(Storage):
 
     def delete(self, paths: Iterable[str]) -> None:
         raise self._refusal()
-
-    def cold(self, listed: Iterable[ObjectInfo]) -> tuple[ColdObject, ...]:
-        return self._storage.cold(listed)
-
-    def retrieve(self, cold: ColdObject, days: int, tier: str) -> None:
-        self._storage.retrieve(cold, days, tier)
-
-    def unseen(self, prefix: str) -> tuple[UnseenObject, ...]:
-        return self._storage.unseen(prefix)
 
     def delete_unseen(self, found: Iterable[UnseenObject]) -> tuple[LockedObject, ...]:
         raise self._refusal()

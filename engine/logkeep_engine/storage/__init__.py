@@ -29,6 +29,7 @@ from logkeep_engine.storage.base import (
     ObjectInfo,
     ObjectWriter,
     Storage,
+    StorageAround,
     UnseenObject,
 )
 from logkeep_engine.storage.local import LocalStorage
@@ -49,6 +50,7 @@ __all__ = [
     "ObjectWriter",
     "S3Storage",
     "Storage",
+    "StorageAround",
     "UnseenObject",
     "open_storage",
     "open_uri",

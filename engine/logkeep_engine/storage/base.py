@@ -246,6 +246,54 @@ class Storage(ABC):
         return ObjectReader(self, path, block, start)
 
 
+class StorageAround(Storage):
+    """A storage around another one, `under`. It hands on what every storage must do itself; what `Storage` makes of
+    that, such as `read`, it makes of its own methods, so it is enough to override one."""
+
+    def __init__(self, under: Storage) -> None:
+        self.uri = under.uri
+        self.under = under
+
+    def check(self) -> None:
+        self.under.check()
+
+    def check_path(self, path: str) -> None:
+        self.under.check_path(path)
+
+    def create(self, path: str, data: bytes) -> None:
+        self.under.create(path, data)
+
+    def put(self, path: str, data: bytes) -> None:
+        self.under.put(path, data)
+
+    def writer(self, path: str, *, replaces: str | None = ANYTHING) -> ObjectWriter:
+        return self.under.writer(path, replaces=replaces)
+
+    def version(self, path: str) -> str | None:
+        return self.under.version(path)
+
+    def read_range(self, path: str, start: int, end: int | None) -> bytes:
+        return self.under.read_range(path, start, end)
+
+    def list(self, prefix: str = "") -> list[ObjectInfo]:
+        return self.under.list(prefix)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        self.under.delete(paths)
+
+    def unseen(self, prefix: str) -> tuple[UnseenObject, ...]:
+        return self.under.unseen(prefix)
+
+    def delete_unseen(self, found: Iterable[UnseenObject]) -> tuple[LockedObject, ...]:
+        return self.under.delete_unseen(found)
+
+    def cold(self, listed: Iterable[ObjectInfo]) -> tuple[ColdObject, ...]:
+        return self.under.cold(listed)
+
+    def retrieve(self, cold: ColdObject, days: int, tier: str) -> None:
+        self.under.retrieve(cold, days, tier)
+
+
 class ObjectReader(io.RawIOBase):
     """Sequential reads of one object by ranges of `block` bytes, one in flight ahead of the caller: two blocks of
     memory."""

@@ -31,12 +31,11 @@ from logkeep_engine.storage import (
     DEFAULT_BLOCK,
     WHOLE_BYTES,
     Buffer,
-    ColdObject,
     LockedObject,
     ObjectInfo,
     ObjectWriter,
     Storage,
-    UnseenObject,
+    StorageAround,
 )
 from logkeep_engine.storage.base import ObjectReader
 
@@ -83,7 +82,7 @@ def split(data: bytes) -> tuple[bytes, Signature]:
     return data[: found.start()] + found.group(3), Signature(found.group(1).decode(), found.group(2).decode())
 
 
-class SigningStorage(Storage):
+class SigningStorage(StorageAround):
     """A storage with signed documents on top of one that knows nothing of signatures. Pickled, it comes back with the
     keys of the other process.
 
@@ -91,8 +90,7 @@ class SigningStorage(Storage):
     are."""
 
     def __init__(self, under: Storage, keys: SigningKeys, archive_id: str) -> None:
-        self.under = self.beneath(under)
-        self.uri = under.uri
+        super().__init__(self.beneath(under))
         self.keys = keys
         self.before_signing = False
         self._archive_id = archive_id
@@ -210,12 +208,6 @@ class SigningStorage(Storage):
 
     # ---- the interface of a storage
 
-    def check(self) -> None:
-        self.under.check()
-
-    def check_path(self, path: str) -> None:
-        self.under.check_path(path)
-
     def create(self, path: str, data: bytes) -> None:
         self.under.create(path, self._signed(path, data))
 
@@ -228,9 +220,6 @@ class SigningStorage(Storage):
     def writer(self, path: str, *, replaces: str | None = ANYTHING) -> ObjectWriter:
         out = self.under.writer(path, replaces=replaces)
         return _DocumentWriter(out, self._signature_of(path)) if self._signing(path) else out
-
-    def version(self, path: str) -> str | None:
-        return self.under.version(path)
 
     def read(self, path: str, *, most: int = WHOLE_BYTES) -> bytes:
         if not is_document(path):
@@ -258,26 +247,8 @@ class SigningStorage(Storage):
         _refuse_parts(path)
         return self.under.reader(path, block=block, start=start)
 
-    def list(self, prefix: str = "") -> list[ObjectInfo]:
-        return self.under.list(prefix)
-
-    def delete(self, paths: Iterable[str]) -> None:
-        self.under.delete(paths)
-
     def delete_unlocked(self, paths: Iterable[str]) -> tuple[LockedObject, ...]:
         return self.under.delete_unlocked(paths)
-
-    def cold(self, listed: Iterable[ObjectInfo]) -> tuple[ColdObject, ...]:
-        return self.under.cold(listed)
-
-    def retrieve(self, cold: ColdObject, days: int, tier: str) -> None:
-        self.under.retrieve(cold, days, tier)
-
-    def unseen(self, prefix: str) -> tuple[UnseenObject, ...]:
-        return self.under.unseen(prefix)
-
-    def delete_unseen(self, found: Iterable[UnseenObject]) -> tuple[LockedObject, ...]:
-        return self.under.delete_unseen(found)
 
 
 def _refuse_parts(path: str) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.storage import ColdObject, LockedObject, ObjectInfo, ObjectWriter, Storage, UnseenObject
+from logkeep_engine.storage import Storage, StorageAround
 
 NEIGHBOURS_BYTES = 1 << 20
 """This many bytes of a pack are read at once at least."""
@@ -61,27 +61,26 @@ def read_file(storage: Storage, topic: str, entry: SegmentEntry, suffix: str) ->
     return storage.read_range(place.path, place.start, place.end)
 
 
-class NeighbouringReads(Storage):
+class NeighbouringReads(StorageAround):
     """`storage` for one reader of many segments: what it reads of a pack comes with what lies after it, so that
     segments that lie near to each other, and their indexes, take few requests. It keeps this many `blocks` for that, of
     a MiB each."""
 
     def __init__(self, storage: Storage, blocks: int = _BLOCKS) -> None:
-        self.uri = storage.uri
-        self._storage = storage
+        super().__init__(storage)
         self._most = min(max(blocks, _BLOCKS), _MOST_BLOCKS)
         self._lock = threading.Lock()
         self._blocks: OrderedDict[tuple[str, int], bytes] = OrderedDict()
 
     def read_range(self, path: str, start: int, end: int | None) -> bytes:
         if end is None or end - start > NEIGHBOURS_BYTES or not path.startswith(names.PACKS):
-            return self._storage.read_range(path, start, end)
+            return self.under.read_range(path, start, end)
         with self._lock:
             for (of, at), data in self._blocks.items():
                 if of == path and at <= start and end <= at + len(data):
                     self._blocks.move_to_end((of, at))
                     return data[start - at : end - at]
-        data = self._storage.read_range(path, start, start + NEIGHBOURS_BYTES)
+        data = self.under.read_range(path, start, start + NEIGHBOURS_BYTES)
         with self._lock:
             self._blocks[path, start] = data
             while len(self._blocks) > self._most:
@@ -91,37 +90,4 @@ class NeighbouringReads(Storage):
     def read_into(self, path: str, start: int, target: memoryview) -> int:
         if path.startswith(names.PACKS):
             return super().read_into(path, start, target)
-        return self._storage.read_into(path, start, target)
-
-    def check(self) -> None:
-        self._storage.check()
-
-    def create(self, path: str, data: bytes) -> None:
-        self._storage.create(path, data)
-
-    def put(self, path: str, data: bytes) -> None:
-        self._storage.put(path, data)
-
-    def writer(self, path: str, *, replaces: str | None = "*") -> ObjectWriter:
-        return self._storage.writer(path, replaces=replaces)
-
-    def version(self, path: str) -> str | None:
-        return self._storage.version(path)
-
-    def list(self, prefix: str = "") -> list[ObjectInfo]:
-        return self._storage.list(prefix)
-
-    def delete(self, paths: Iterable[str]) -> None:
-        self._storage.delete(paths)
-
-    def cold(self, listed: Iterable[ObjectInfo]) -> tuple[ColdObject, ...]:
-        return self._storage.cold(listed)
-
-    def retrieve(self, cold: ColdObject, days: int, tier: str) -> None:
-        self._storage.retrieve(cold, days, tier)
-
-    def unseen(self, prefix: str) -> tuple[UnseenObject, ...]:
-        return self._storage.unseen(prefix)
-
-    def delete_unseen(self, found: Iterable[UnseenObject]) -> tuple[LockedObject, ...]:
-        return self._storage.delete_unseen(found)
+        return self.under.read_into(path, start, target)
