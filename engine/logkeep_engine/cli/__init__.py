@@ -6,13 +6,14 @@
     logkeep verify file:///var/backups/kafka
     logkeep erase s3://bucket/prefix --topic customers --keys-file keys.txt
 
-Results go to stdout, everything else to stderr. `docs/cli.md` is the reference. Each command is a module with a
-function `register`; what commands share is next to them. Imports that take long happen inside the commands.
+Results go to stdout, everything else to stderr. `docs/cli.md` is the reference. Each command is a function
+in a module of its own; what commands share is next to them. Imports that take long happen inside the commands.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import typer
 
@@ -48,25 +49,28 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-# As --help lists them.
-for command in (
-    backup,
-    restore,
-    release,
-    groups,
-    diff,
-    drill,
-    inspect,
-    verify,
-    reconcile,
-    retention,
-    convert,
-    import_,
-    erase,
-    coverage,
-    log,
-):
-    command.register(app)
+_COMMANDS: dict[str, Callable[..., None]] = {
+    "backup": backup.backup,
+    "restore": restore.restore,
+    "release": release.release,
+    "diff": diff.diff,
+    "drill": drill.drill,
+    "inspect": inspect.inspect,
+    "verify": verify.verify,
+    "reconcile": reconcile.reconcile,
+    "retention": retention.retention,
+    "hold": retention.hold,
+    "convert": convert.convert,
+    "import": import_.import_,
+    "erase": erase.erase,
+}
+"""The commands, as --help lists them."""
+
+for _name, _command in _COMMANDS.items():
+    app.command(_name, epilog=EXIT_CODES)(_command)
+app.command("coverage", epilog=coverage.EXIT_CODES)(coverage.coverage)
+app.add_typer(groups.app)
+app.add_typer(log.app)
 
 
 @app.callback(help=app.info.help, epilog=EXIT_CODES)

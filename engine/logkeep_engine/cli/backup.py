@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from logkeep_engine.cli.errors import EXIT_CODES
 from logkeep_engine.cli.options import Debug, ExpectCommit, Output, OutputFormat, spread
 from logkeep_engine.cli.resource import File, run_resource
 from logkeep_engine.cli.running import DryRun, SparkOptions
@@ -20,11 +19,6 @@ TakeOver = Annotated[
         "error names it; 'new' if the archive is gone.",
     ),
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `logkeep`."""
-    app.command(epilog=EXIT_CODES)(backup)
 
 
 @spread

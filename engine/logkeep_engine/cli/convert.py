@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from logkeep_engine.cli.converting import DryRun, From, NewArchive, Servers, before, perform, topic_chooser
-from logkeep_engine.cli.errors import EXIT_CODES, errors
+from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, refuse, spread
 from logkeep_engine.cli.running import SparkOptions
 from logkeep_engine.contract.archive_format import FormatName
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 
 To = Annotated[str, typer.Argument(help="The new archive, in the same notation.", metavar="DST", show_default=False)]
 Format = Annotated[FormatName, typer.Option("--format", help="Format of the new archive.", show_default=False)]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `logkeep`."""
-    app.command(epilog=EXIT_CODES)(convert)
 
 
 @spread

@@ -22,7 +22,7 @@ from logkeep_engine.errors import SpecError
 if TYPE_CHECKING:
     from logkeep_engine.backup.recoverability.covered import Backup, Uncovered
 
-_EXIT_CODES = (
+EXIT_CODES = (
     "Exit codes: 0 every topic is protected; 1 some are not, or no broker answered; 2 refused: a file or an option is "
     "wrong, or the broker refused; 130 interrupted."
 )
@@ -38,11 +38,6 @@ Bootstrap = Annotated[
     typer.Option(metavar="HOST:PORT", help="The cluster, host:port[,host:port].", show_default=False),
 ]
 Internal = Annotated[bool, typer.Option("--internal", help="Kafka's own topics count too.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `logkeep`."""
-    app.command(epilog=_EXIT_CODES)(coverage)
 
 
 @spread

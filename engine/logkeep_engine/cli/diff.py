@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import typer
-
-from logkeep_engine.cli.errors import EXIT_CODES, errors
+from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, spread
 from logkeep_engine.cli.resource import File, run_resource
 from logkeep_engine.cli.running import SparkOptions, failing_as_json
 from logkeep_engine.contract.names import RESTORE
 from logkeep_engine.errors import SpecError
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `logkeep`."""
-    app.command(epilog=EXIT_CODES)(diff)
 
 
 @spread

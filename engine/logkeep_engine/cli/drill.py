@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import typer
-
-from logkeep_engine.cli.errors import EXIT_CODES
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, spread
 from logkeep_engine.cli.resource import File, run_resource
 from logkeep_engine.cli.running import SparkOptions
 from logkeep_engine.contract.names import RESTORE
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `logkeep`."""
-    app.command(epilog=EXIT_CODES)(drill)
 
 
 @spread

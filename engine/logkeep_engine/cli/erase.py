@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from logkeep_engine.cli.errors import EXIT_CODES, errors, say_failure
+from logkeep_engine.cli.errors import errors, say_failure
 from logkeep_engine.cli.options import ActsFor, Debug, Output, OutputFormat, Server, Uri, spread
 from logkeep_engine.cli.output import facts, print_json, stdout
 from logkeep_engine.cli.running import (
@@ -46,11 +46,6 @@ Encoding = Annotated[KeyEncoding, typer.Option("--encoding", help="How the keys 
 AskedBy = Annotated[
     str, typer.Option("--asked-by", help="Who asked for it, or a ticket: kept in the audit entry forever.")
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `logkeep`."""
-    app.command(epilog=EXIT_CODES)(erase)
 
 
 @spread

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from logkeep_engine.restore.positions.preview import PreviewedPosition
     from logkeep_engine.restore.run.group_commands import Changed, RestoredGroups
 
-_groups = typer.Typer(
+app = typer.Typer(
     name="groups",
     cls=Commands,
     help="Show, set and roll back positions of consumer groups after a restore.",
@@ -67,13 +67,7 @@ class GroupChoice:
         return parse_restore({**whole, "consumerGroups": given}).consumer_groups
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to `logkeep`."""
-    for command in (plan, reset, rollback):  # as --help lists them
-        _groups.command(epilog=EXIT_CODES)(command)
-    app.add_typer(_groups)
-
-
+@app.command(epilog=EXIT_CODES)
 @spread
 def plan(
     file: File,
@@ -99,6 +93,7 @@ def plan(
             _print_preview(found, at_point(parse_restore(spec)), records=records)
 
 
+@app.command(epilog=EXIT_CODES)
 @spread
 def reset(
     file: File,
@@ -115,6 +110,7 @@ def reset(
         _print_changed(run.reset(choice.wanted(spec)), output)
 
 
+@app.command(epilog=EXIT_CODES)
 @spread
 def rollback(
     file: File,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from logkeep_engine.cli.converting import DryRun, From, NewArchive, Servers, before, perform, topic_chooser
-from logkeep_engine.cli.errors import EXIT_CODES, errors
+from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, options_of, refuse, spread
 from logkeep_engine.cli.running import SparkOptions
 from logkeep_engine.contract.archive_format import FormatName
@@ -38,11 +38,6 @@ Mend = Annotated[
     bool,
     typer.Option("--repair", help="Cut off torn tails and rebuild wrong indexes; the originals are kept."),
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `logkeep`."""
-    app.command("import", epilog=EXIT_CODES)(import_)
 
 
 @spread

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from logkeep_engine.cli.costing import CostOptions, show_cost
-from logkeep_engine.cli.errors import EXIT_CODES, errors
+from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, Server, Uri, refuse, spread
 from logkeep_engine.cli.output import byte_count, facts, print_json, say, stdout, table
 from logkeep_engine.contract.names import BACKUP
@@ -26,11 +26,6 @@ if TYPE_CHECKING:
         InspectedTopic,
     )
     from logkeep_engine.contract.retention import Retention
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `logkeep`."""
-    app.command(epilog=EXIT_CODES)(inspect)
 
 
 Partitions = Annotated[bool, typer.Option("--partitions", help="Show a line for each partition, not for each topic.")]

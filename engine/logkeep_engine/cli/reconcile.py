@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from logkeep_engine.cli.errors import EXIT_CODES, errors
+from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.options import ActsFor, Debug, Output, OutputFormat, spread
 from logkeep_engine.cli.output import print_json, say, stdout, table
 from logkeep_engine.cli.resource import File
@@ -36,11 +36,6 @@ KeysFile = Annotated[
     ),
 ]
 Heal = Annotated[bool, typer.Option("--heal", help="Let the next backup read the partitions with stale keys again.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `logkeep`."""
-    app.command(epilog=EXIT_CODES)(reconcile)
 
 
 @spread

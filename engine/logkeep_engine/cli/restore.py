@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from logkeep_engine.cli.errors import EXIT_CODES, errors
+from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.options import Confirm, Debug, Output, OutputFormat, options_of, refuse, spread
 from logkeep_engine.cli.output import print_lines, say
 from logkeep_engine.cli.resource import File, run_resource
@@ -105,11 +105,6 @@ class EmitFileOptions:
             "Before Strimzi 0.49 it is v1beta2."
         ),
     ] = None
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `logkeep`."""
-    app.command(epilog=EXIT_CODES)(restore)
 
 
 @spread

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from logkeep_engine.cli.errors import EXIT_CODES, errors
+from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.options import (
     ActsFor,
     Debug,
@@ -43,12 +43,6 @@ Runs = Annotated[
     list[str] | None, typer.Option("--run", metavar="ID", help="A run: all that the archive held then. Repeatable.")
 ]
 Release = Annotated[bool, typer.Option("--release", help="Release these holds.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to `logkeep`."""
-    app.command(epilog=EXIT_CODES)(retention)
-    app.command(epilog=EXIT_CODES)(hold)
 
 
 @spread

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from logkeep_engine.cli.errors import EXIT_CODES, errors
+from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.options import (
     Debug,
     ExpectCommit,
@@ -38,11 +38,6 @@ if TYPE_CHECKING:
 
 
 _SHOWN = 5
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `logkeep`."""
-    app.command(epilog=EXIT_CODES)(verify)
 
 
 @spread

@@ -5,7 +5,7 @@
     kubectl logkeep inspect nightly
 
 kubectl finds a plugin by the name of its program, `kubectl-logkeep`, and hands on what follows its name. Each command
-is a module with a function `register`. `calls` is the only module that talks to the Kubernetes API; `lines` makes what
+is a function in a module of its own. `calls` is the only module that talks to the Kubernetes API; `lines` makes what
 people read of what it answers. `docs/reference/kubectl-logkeep.md` is the reference.
 """
 
@@ -34,8 +34,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (status, run, restore, topics, logs, inspect):  # as --help lists them
-    command.register(app)
+for command in (status.status, run.run, restore.restore, topics.topics, logs.logs, inspect.inspect):  # as in --help
+    app.command(epilog=EXIT_CODES)(command)
 
 
 @app.callback(help=app.info.help, epilog=EXIT_CODES)

@@ -15,14 +15,12 @@ from functools import partial
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from logkeep_engine.cli.costing import CostOptions
 from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.inspect import At, Partitions, ShowsClusterState, show
 from logkeep_engine.cli.kubectl import lines
 from logkeep_engine.cli.kubectl.endpoints import Endpoints
-from logkeep_engine.cli.kubectl.options import EXIT_CODES, Resource, Where
+from logkeep_engine.cli.kubectl.options import Resource, Where
 from logkeep_engine.cli.kubectl.status import resource_named
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, spread
 from logkeep_engine.cli.output import say
@@ -38,11 +36,6 @@ if TYPE_CHECKING:
     from logkeep_engine.archive.catalog.archive import Archive
     from logkeep_engine.cli.kubectl.calls import Kubernetes
     from logkeep_engine.storage import Storage
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `kubectl logkeep`."""
-    app.command(epilog=EXIT_CODES)(inspect)
 
 
 @spread

@@ -9,7 +9,7 @@ import typer
 from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.kubectl import lines
 from logkeep_engine.cli.kubectl.errors import NoSuchResource
-from logkeep_engine.cli.kubectl.options import EXIT_CODES, Resource, Where
+from logkeep_engine.cli.kubectl.options import Resource, Where
 from logkeep_engine.cli.kubectl.status import resource_named
 from logkeep_engine.cli.options import Debug, spread
 from logkeep_engine.cli.output import print_lines, say
@@ -22,11 +22,6 @@ Run = Annotated[str | None, typer.Option("--run", help="Id of the run; by defaul
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Continue with what is logged from now on.")]
 Tail = Annotated[int | None, typer.Option(help="Only this many of the last lines.", min=0)]
 Attempt = Annotated[int | None, typer.Option(help="The attempt, from 1; by default the last one.", min=1)]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `kubectl logkeep`."""
-    app.command(epilog=EXIT_CODES)(logs)
 
 
 @spread

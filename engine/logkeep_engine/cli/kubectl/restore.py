@@ -13,7 +13,7 @@ import yaml
 from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.kubectl import lines
 from logkeep_engine.cli.kubectl.errors import NoSuchResource
-from logkeep_engine.cli.kubectl.options import EXIT_CODES, Backup, Timeout, Wait, Where, backup_name
+from logkeep_engine.cli.kubectl.options import Backup, Timeout, Wait, Where, backup_name
 from logkeep_engine.cli.kubectl.waiting import follow, refuse_invalid
 from logkeep_engine.cli.options import Confirm, Debug, Output, OutputFormat, refuse, spread
 from logkeep_engine.cli.output import print_json, print_lines, say
@@ -112,11 +112,6 @@ class ChoiceOptions:
     everything: Everything = False
     as_of: AsOf = None
     as_dry_run: AsDryRun = False
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `kubectl logkeep`."""
-    app.command(epilog=EXIT_CODES)(restore)
 
 
 @spread

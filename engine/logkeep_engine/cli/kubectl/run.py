@@ -9,7 +9,7 @@ import typer
 from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.kubectl import lines
 from logkeep_engine.cli.kubectl.errors import NoSuchResource, RightMissing
-from logkeep_engine.cli.kubectl.options import EXIT_CODES, Backup, Timeout, Wait, Where, backup_name
+from logkeep_engine.cli.kubectl.options import Backup, Timeout, Wait, Where, backup_name
 from logkeep_engine.cli.kubectl.waiting import follow, refuse_invalid
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, refuse, spread
 from logkeep_engine.cli.output import print_json, say
@@ -24,11 +24,6 @@ Ttl = Annotated[
     int | None,
     typer.Option(help="Seconds that the KafkaBackupRun stays after its end; a day by default.", min=MIN_TTL_SECONDS),
 ]  # fmt: skip
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `kubectl logkeep`."""
-    app.command(epilog=EXIT_CODES)(run)
 
 
 @spread

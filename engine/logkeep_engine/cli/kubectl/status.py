@@ -10,7 +10,7 @@ import typer
 from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.kubectl import lines, maintenance_lines
 from logkeep_engine.cli.kubectl.errors import NoSuchResource
-from logkeep_engine.cli.kubectl.options import EXIT_CODES, AllNamespaces, Where, named
+from logkeep_engine.cli.kubectl.options import AllNamespaces, Where, named
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, refuse, spread
 from logkeep_engine.cli.output import facts, print_json, say, stdout, table
 from logkeep_engine.contract.names import BACKUP, RESTORE
@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from logkeep_engine.cli.kubectl.calls import Kubernetes
 
 Name = Annotated[str | None, typer.Argument(metavar="NAME", help="All about this one: NAME, kbak/NAME or krst/NAME.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `kubectl logkeep`."""
-    app.command(epilog=EXIT_CODES)(status)
 
 
 @spread

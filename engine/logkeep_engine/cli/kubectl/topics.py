@@ -9,18 +9,13 @@ import typer
 
 from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.kubectl import lines
-from logkeep_engine.cli.kubectl.options import EXIT_CODES, AllNamespaces, Where, backup_name
+from logkeep_engine.cli.kubectl.options import AllNamespaces, Where, backup_name
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, refuse, spread
 from logkeep_engine.cli.output import print_json, say, stdout, table
 from logkeep_engine.contract.names import BACKUP
 
 Name = Annotated[str | None, typer.Argument(metavar="BACKUP", help="Name of a KafkaBackup; by default all.")]
 _PARTS = ("coverage", "recovery", "retention")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `kubectl logkeep`."""
-    app.command(epilog=EXIT_CODES)(topics)
 
 
 @spread

@@ -9,22 +9,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import typer
 
 from logkeep_engine.cli.log import diff, dump, extract, index, offsets, recover, timestamps
 from logkeep_engine.cli.log.options import EXIT_CODES
 
-_log = typer.Typer(
+app = typer.Typer(
     name="log",
     help="Look into logs and repair them: archives, a broker's log folders, single files.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-for command in (index, dump, extract, recover, offsets, timestamps, diff):  # as --help lists them
-    command.register(_log)
+_COMMANDS: dict[str, Callable[..., None]] = {
+    "dump": dump.dump,
+    "extract": extract.extract_log,
+    "recover": recover.recover_log,
+    "offsets": offsets.offsets,
+    "timestamps": timestamps.show_timestamps,
+    "diff": diff.diff,
+}
+"""The commands, as --help lists them."""
 
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to `logkeep`."""
-    app.add_typer(_log)
+app.add_typer(index.app)
+for _name, _command in _COMMANDS.items():
+    app.command(_name, epilog=EXIT_CODES)(_command)

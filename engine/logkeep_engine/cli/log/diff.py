@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from logkeep_engine.cli.errors import errors
-from logkeep_engine.cli.log.options import EXIT_CODES, Chosen, Form
+from logkeep_engine.cli.log.options import Chosen, Form
 from logkeep_engine.cli.options import Debug, SecurityOptions, Server, spread
 from logkeep_engine.cli.output import print_json, print_line
 from logkeep_engine.contract.names import ExitCode
@@ -38,11 +38,6 @@ class DiffRules:
     ] = None
     offsets: Annotated[bool, typer.Option("--offsets", help="Offsets must be equal too.")] = False
     ignore: Annotated[list[Ignored] | None, typer.Option(help="Not compared. Repeatable.", show_default=False)] = None
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `logkeep log`."""
-    app.command(epilog=EXIT_CODES)(diff)
 
 
 @spread

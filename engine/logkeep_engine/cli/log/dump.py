@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from logkeep_engine.cli.errors import errors
-from logkeep_engine.cli.log.options import EXIT_CODES, Chosen, FormOfLines, Sources
+from logkeep_engine.cli.log.options import Chosen, FormOfLines, Sources
 from logkeep_engine.cli.log.rows import Rows
 from logkeep_engine.cli.log.times import offset_range, time_range
 from logkeep_engine.cli.options import Debug, Server, pattern, refuse, spread
@@ -70,11 +70,6 @@ class DumpFilter:
         str | None, typer.Option(help="Times FROM..TO, ISO 8601 (UTC unless it says otherwise) or ms; both included.")
     ] = None
     key_regex: Annotated[str | None, typer.Option(help="Only records whose key has this regular expression.")] = None
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `logkeep log`."""
-    app.command(epilog=EXIT_CODES)(dump)
 
 
 @spread

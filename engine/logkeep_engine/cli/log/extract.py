@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from logkeep_engine.cli.errors import errors
-from logkeep_engine.cli.log.options import EXIT_CODES, Chosen, Form, Where, leave_if_damaged
+from logkeep_engine.cli.log.options import Chosen, Form, Where, leave_if_damaged
 from logkeep_engine.cli.options import Debug, Server, spread
 from logkeep_engine.cli.output import print_json, print_line
 
@@ -16,11 +16,6 @@ Folder = Annotated[
     Path,
     typer.Argument(help="A new folder, or one without these files.", metavar="FOLDER", show_default=False),
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `logkeep log`."""
-    app.command("extract", epilog=EXIT_CODES)(extract_log)
 
 
 @spread

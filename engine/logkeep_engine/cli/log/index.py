@@ -17,21 +17,12 @@ from logkeep_engine.contract.values import so_many
 if TYPE_CHECKING:
     from logkeep_engine.toolbox.index import Index
 
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to `logkeep log`."""
-    index = typer.Typer(
-        name="index",
-        help="Check and rebuild indexes.",
-        epilog=EXIT_CODES,
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
-    index.command("check", epilog=EXIT_CODES)(index_check)
-    index.command("rebuild", epilog=EXIT_CODES)(index_rebuild)
-    app.add_typer(index)
+app = typer.Typer(
+    name="index", help="Check and rebuild indexes.", epilog=EXIT_CODES, no_args_is_help=True, rich_markup_mode=None
+)
 
 
+@app.command("check", epilog=EXIT_CODES)
 @spread
 def index_check(
     sources: Sources,
@@ -63,6 +54,7 @@ def index_check(
             raise typer.Exit(int(ExitCode.FAILED))
 
 
+@app.command("rebuild", epilog=EXIT_CODES)
 @spread
 def index_rebuild(
     sources: Sources,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from logkeep_engine.cli.errors import errors
-from logkeep_engine.cli.log.options import EXIT_CODES, FormOfLines, Where, leave_if_damaged
+from logkeep_engine.cli.log.options import FormOfLines, Where, leave_if_damaged
 from logkeep_engine.cli.log.times import moment
 from logkeep_engine.cli.options import Debug, Server, spread
 from logkeep_engine.cli.output import print_json, print_json_line, print_line, stdout, table
@@ -25,11 +25,6 @@ if TYPE_CHECKING:
 class StateChoice(StrEnum):
     OFFSETS = "offsets"
     TRANSACTIONS = "transactions"
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `logkeep log`."""
-    app.command(epilog=EXIT_CODES)(offsets)
 
 
 @spread

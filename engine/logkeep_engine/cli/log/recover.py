@@ -8,16 +8,11 @@ from typing import Any
 import typer
 
 from logkeep_engine.cli.errors import errors
-from logkeep_engine.cli.log.options import EXIT_CODES, Chosen, Form, Interval, Where, Yes
+from logkeep_engine.cli.log.options import Chosen, Form, Interval, Where, Yes
 from logkeep_engine.cli.options import Debug, Server, spread
 from logkeep_engine.cli.output import print_json, print_line
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.values import human_bytes
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `logkeep log`."""
-    app.command("recover", epilog=EXIT_CODES)(recover_log)
 
 
 @spread

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from logkeep_engine.cli.errors import errors
-from logkeep_engine.cli.log.options import EXIT_CODES, Chosen, Form, Where, leave_if_damaged
+from logkeep_engine.cli.log.options import Chosen, Form, Where, leave_if_damaged
 from logkeep_engine.cli.log.times import moment, parse_time
 from logkeep_engine.cli.options import Debug, Server, refuse, spread
 from logkeep_engine.cli.output import print_json, stdout, table
@@ -22,11 +22,6 @@ class BucketChoice(StrEnum):
     NONE = "none"
     HOUR = "hour"
     DAY = "day"
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `logkeep log`."""
-    app.command("timestamps", epilog=EXIT_CODES)(show_timestamps)
 
 
 @spread
