@@ -47,7 +47,7 @@ def tell(stack: ExitStack, kept: Path | None) -> int:
         s3.create_bucket(BUCKET)
     installation = Installation(node, s3)
     if kept:
-        _write_environment(kept, node, s3)
+        _write_environment(kept, node, broker, s3)
     try:
         with _step("flights of 2013 into Kafka, and meanwhile: helm install logkeep"), ThreadPoolExecutor() as pool:
             loading = pool.submit(nycflights.load, broker.bootstrap)
@@ -188,15 +188,23 @@ def _time(moment: str) -> datetime:
     return datetime.fromisoformat(moment)
 
 
-def _write_environment(folder: Path, node: Node, s3: S3Server) -> None:
+def _write_environment(folder: Path, node: Node, broker: KafkaBroker, s3: S3Server) -> None:
+    """Write a file for shells in which the commands of the docs work as they are written."""
     values = {
         "KUBECONFIG": str(node.kubeconfig),
         "AWS_ACCESS_KEY_ID": s3.access_key,
         "AWS_SECRET_ACCESS_KEY": s3.secret_key,
         "LOGKEEP_DEMO_S3": s3.endpoint,
+        "LOGKEEP_DEMO_KAFKA": broker.bootstrap,
     }
     lines = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
-    programs = [tools.kubectl().parent, Path(sys.executable).parent]
+    commands = folder / "bin"
+    commands.mkdir()
+    for name, module in (("logkeep", "logkeep_engine.cli"), ("kubectl-logkeep", "logkeep_engine.cli.kubectl")):
+        command = commands / name
+        command.write_text(f"#!{sys.executable}\nfrom {module} import main\n\nmain()\n")
+        command.chmod(0o755)
+    programs = [commands, tools.kubectl().parent, Path(sys.executable).parent]
     lines.append(f'export PATH={shlex.quote(":".join(str(program) for program in programs))}:"$PATH"')
     roots = ("operator", "engine", "kernel/built")
     lines.append(f"export PYTHONPATH={shlex.quote(':'.join(str(ROOT / root) for root in roots))}")
@@ -211,8 +219,9 @@ def _say_goodbye(folder: Path) -> None:
         f"source {folder / 'env'}",
         f"kubectl -n {NAMESPACE} get kafkabackups,kafkarestores,jobs,pods",
         f"kubectl -n {NAMESPACE} describe kafkabackup nightly",
-        f"python -m logkeep_engine.cli inspect {URI} --endpoint $LOGKEEP_DEMO_S3",
-        f"python -m logkeep_engine.cli verify {URI} --endpoint $LOGKEEP_DEMO_S3",
+        f"kubectl logkeep status nightly -n {NAMESPACE}",
+        f"logkeep inspect {URI} --endpoint $LOGKEEP_DEMO_S3",
+        f"logkeep verify {URI} --endpoint $LOGKEEP_DEMO_S3",
         "make demo-stop",
     ):
         console.print(f"    {line}", markup=False, soft_wrap=True)
