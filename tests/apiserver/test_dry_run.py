@@ -41,7 +41,12 @@ def test_from_what_would_be_refused_to_the_restore(namespace: Namespace, operato
     logkeep = administrator(namespace)
     shown = logkeep("status", "krst/again")
     assert shown.exit_code == 0, shown.output
-    for word in ("80 records, 900 (900 B), 30 topics, 1 of them new", "for 1 reason", "retention.ms=1", "and 10 more"):
+    for word in (
+        "80 records, 900 (900 B), 30 topics, 1 to be created",
+        "for 1 reason",
+        "retention.ms=1",
+        "and 10 more",
+    ):
         assert word in shown.stdout, shown.stdout
     assert "refused: TopicExists: topic orders-copy already exists." in shown.stderr
     assert "not checked: whether the state can be written" in shown.stderr

@@ -91,7 +91,7 @@ def test_a_topic_that_comes_back_empty_beside_others_is_told(
     result = restored(target, tmp_path)
     assert (result.records, sorted(target.topics)) == (10, ["orders", "users"])
     (warning,) = result.warnings
-    assert "holds no record of 1 topic (it was empty" in warning
+    assert "brings no record of 1 topic (it was empty" in warning
     assert warning.endswith(": users")
     with pytest.raises(NothingToRestore, match="users"):
         restored(target, tmp_path, "restore-2", topics={"include": ["users"], "rename": [{"from": "(.*)", "to": "x"}]})

@@ -62,9 +62,9 @@ def test_a_file_that_the_operator_refuses_is_refused_before_anything_is_asked(
 REFUSED_EARLY = [
     (["backup", "-f", "/no/such.yaml"], "", "InvalidSpec", "/no/such.yaml: No such file or directory."),
     (["backup", "-f", "-", "--run-id", "a/b"], "a/b", "InvalidSpec", "--run-id 'a/b' is not a valid name for a run."),
-    (["restore", "-f", "-", "--run-id", "r1"], "r1", "InvalidSpec", "standard input: kind: 'KafkaBackup' found"),
+    (["restore", "-f", "-", "--run-id", "r1"], "r1", "InvalidSpec", "standard input: kind: must be KafkaRestore"),
     (["restore", "-f", "-", "--strimzi-cluster", "c"], "", "InvalidSpec", "--strimzi-cluster has no effect without"),
-    (["drill", "-f", "-"], "", "InvalidSpec", "standard input: kind: 'KafkaBackup' found, KafkaRestore wanted"),
+    (["drill", "-f", "-"], "", "InvalidSpec", "standard input: kind: must be KafkaRestore, not 'KafkaBackup'"),
     (["diff", "-f", "-"], "", "InvalidSpec", "--run-id is required"),
     (["convert", "file:///no", "file:///none", "--format", "Kafka", "--topic", "("], "", "InvalidSpec", "--topic '('"),
     (["convert", "ftp://a", "file:///b", "--format", "Kafka"], "", "StorageRefused", "'ftp://a' is"),

@@ -118,6 +118,12 @@ def test_a_store_is_named_as_the_user_has_named_it(error: Exception, hint: str) 
         assert of_store(error, keys).hint == hint.format(**{name: f"{field}.{name}" for name in options})
 
 
+def test_a_store_without_an_endpoint_may_have_been_meant_to_have_one() -> None:
+    place = S3Place("s3://bucket/a", None, None, OPTION_KEYS, False)
+    error = EndpointConnectionError(endpoint_url="https://bucket.s3.amazonaws.com")
+    assert translate(error, place, "catalog/x").hint.endswith("If the store is not Amazon's, name it in --endpoint.")
+
+
 def test_commands_name_stores_by_options(tmp_path: Path) -> None:
     opened = Server(endpoint="http://127.0.0.1:1").storage("s3://bucket/a")
     assert isinstance(opened, S3Storage)

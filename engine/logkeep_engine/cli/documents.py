@@ -75,7 +75,7 @@ def read_document(file: str, kind: str) -> dict[str, Any]:
     found = [document for document in documents if document.get("kind") == kind]
     if not found:
         kinds = ", ".join(sorted({repr(document.get("kind")) for document in documents}))
-        raise SpecError(f"{name}: kind: {kinds} found, {kind} wanted", hint=_other_command(documents))
+        raise SpecError(f"{name}: kind: must be {kind}, not {kinds}", hint=_other_command(documents))
     if len(found) > 1:
         raise SpecError(
             f"{name}: {len(found)} documents of kind {kind}", hint="A run is for one resource: split the file."
@@ -108,7 +108,7 @@ def _other_command(documents: Sequence[Mapping[str, Any]]) -> str:
 def check_envelope(document: dict[str, Any], name: str) -> dict[str, Any]:
     """Check the document and return it. Raises SpecError for a wrong apiVersion or top-level field."""
     if document.get("apiVersion") != API_VERSION:
-        raise SpecError(f"{name}: apiVersion: {document.get('apiVersion')!r} found, {API_VERSION!r} wanted")
+        raise SpecError(f"{name}: apiVersion: must be {API_VERSION!r}, not {document.get('apiVersion')!r}")
     unknown = sorted(set(map(str, document)) - {"apiVersion", "kind", "metadata", "spec", "status"})
     if unknown:
         raise SpecError(f"{name}: {unknown[0]}: unknown field")

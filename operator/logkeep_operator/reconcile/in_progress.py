@@ -120,7 +120,7 @@ class GoingOn(Starting):
             self._make_access_again(trouble.reason)
             self.problem_event(trouble.reason, trouble.message, run.id)
             return self._say(run, phase, trouble.reason, trouble.message)
-        if failure and not driver_runs and self._is_last(result, drivers):
+        if failure and self._is_last(result, drivers):
             return self._say(run, phase, "Ending", failure)  # the Job has not said so yet
         if failure and not driver_runs:
             message = f"An attempt failed and is tried again: {failure}"
@@ -151,7 +151,8 @@ class GoingOn(Starting):
         if result is not None and result.exit_code in NEVER_RETRIED:
             return True
         failed = [pod for pod in drivers if pod.phase == "Failed" and not _is_left_out(pod)]
-        return len(failed) > self.spec.run_policy.backoff_limit
+        runs = any(pod.phase == "Running" for pod in drivers)  # the limit has been changed since
+        return not runs and len(failed) > self.spec.run_policy.backoff_limit
 
     def _say(self, run: RunStatus, phase: Phase, reason: str, message: str) -> Plan:
         current = self.status.run or run

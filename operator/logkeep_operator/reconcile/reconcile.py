@@ -260,6 +260,7 @@ class _Reconciliation(GoingOn):
 
     def _only_found_out(self, message: str) -> tuple[Condition, ...]:
         found = self.status.dry_run
+        message = message.removesuffix(".")  # that of a warning: the hint begins with one
         if found is not None and found.refused:
             return conditions.stalled(DRY_RUN_REFUSED, message + retry.hint_look_again(self.resource))
         return conditions.only_found_out(DRY_RUN_DONE, message + retry.hint_begin(self.resource))

@@ -139,6 +139,11 @@ def test_a_dry_run_that_nothing_would_refuse_is_no_success() -> None:
     assert is_at_rest(world.resource, world.now)
 
 
+def test_what_to_do_follows_a_warning_that_ends_with_a_full_stop() -> None:
+    world = found(begun(dryRun=True), REPORT, warnings=("spec.storage.endpoint is http://. Use https://.",))
+    assert "Use https://. To do it: kubectl" in world.message()
+
+
 def test_what_would_refuse_the_run_stalls_the_resource() -> None:
     world = found(begun(dryRun=True), REFUSED)
     assert world.status.phase is Phase.DRY_RUN

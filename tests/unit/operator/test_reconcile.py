@@ -302,6 +302,15 @@ def test_the_last_attempt_is_not_announced_as_tried_again(code: int, limit: int)
     assert [reason for _, reason in world.events] == ["RunStarted", "RunFailed"]
 
 
+def test_a_driver_that_has_reported_a_refusal_and_still_runs_is_not_called_another_attempt() -> None:
+    world = started()
+    world.driver("Running")
+    world.reports(result=world.failed_result(exit_code=2, error_code="TopicExists", message="orders exists."))
+    world.settle()
+    assert world.condition("Ready") == ("False", "Ending")
+    assert world.message().startswith("orders exists.")
+
+
 def test_failure_by_deadline_is_not_called_an_interruption() -> None:
     world = started()
     world.reports(result=world.failed_result(error_code="Interrupted", exit_code=130))

@@ -12,7 +12,7 @@ from typing import Any
 from logkeep_engine.cli.output import byte_count
 from logkeep_engine.contract.dry_run import DRY_RUN
 from logkeep_engine.contract.names import BACKUP, BACKUP_RUN, RESTORE
-from logkeep_engine.contract.values import human_bytes, human_duration, parse_timestamp
+from logkeep_engine.contract.values import human_bytes, human_duration, parse_timestamp, so_many
 
 Body = Mapping[str, Any]
 Row = tuple[str, str]
@@ -196,7 +196,7 @@ def _dry_run(status: Body) -> list[Row]:
         return []
     most = "" if found.get("counts") == "Exact" else "at most "
     told = f"{most}{found.get('records')} records, {byte_count(int(found.get('bytes') or 0))}, "
-    told += f"{found.get('topics')} topics, {found.get('topicsCreated', 0)} of them new"
+    told += f"{so_many(int(found.get('topics') or 0), 'topic')}, {found.get('topicsCreated', 0)} to be created"
     rows = [("dry run", told)]
     if found.get("seconds") is not None:
         rows.append(("expected time", f"about {human_duration(int(found['seconds']))}: {found.get('rate')}"))

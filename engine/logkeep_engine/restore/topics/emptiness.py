@@ -51,7 +51,7 @@ def told_empty(state: ArchiveState, choices: Sequence[Choice], whole: ArchiveSta
         if not any(_with_records(state, choice.source)):
             found.setdefault(_why_empty(state, choice.source, whole), []).append(choice.source.name)
     return [
-        f"the archive holds no record of {so_many(len(names), 'topic')} ({why}): {shown(names)}"
+        f"the restore brings no record of {so_many(len(names), 'topic')} ({why}): {shown(names)}"
         for why, names in found.items()
     ]
 

@@ -100,7 +100,9 @@ def translate(error: Exception, place: S3Place, path: str) -> LogkeepError:
         )
     return StorageUnavailable(
         f"{name}: no answer from {place.where} ({kind}).",
-        hint=f"Check that {place.keys.part('endpoint')} is right and reachable.",
+        hint=f"Check that {place.keys.part('endpoint')} is right and reachable."
+        if place.endpoint is not None
+        else f"Check the network path to AWS. If the store is not Amazon's, name it in {place.keys.part('endpoint')}.",
     )
 
 
