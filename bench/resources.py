@@ -184,12 +184,14 @@ def _first(bench: Bench, resources: int, seconds: float) -> Iterator[dict[str, A
     row: dict[str, Any] = {"row": "first start"}
     bench.start()
     with bench.costs(row):
-        bench.wait("all statuses", lambda told: all("phase" in status for status in told.values()))
+        bench.wait("all statuses", lambda reported: all("phase" in status for status in reported.values()))
     yield row
     row = {"row": "first runs"}
     with bench.costs(row):
         row |= queue.drain(resources)
-        bench.wait("all successes", lambda told: all(status["phase"] == "Succeeded" for status in told.values()))
+        bench.wait(
+            "all successes", lambda reported: all(status["phase"] == "Succeeded" for status in reported.values())
+        )
     yield row
 
 
@@ -206,15 +208,15 @@ def _night(bench: Bench, resources: int, seconds: float) -> Iterator[dict[str, A
     due = (int(time.time()) // 60 + 2) * 60 + (60 if resources > 100 else 0)
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda number: bench.change(number, {"spec": {"schedule": _daily(due)}}), range(resources)))
-    told = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(due))
-    bench.wait("the schedule", lambda all_: all(status["nextScheduleTime"] == told for status in all_.values()))
+    reported = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(due))
+    bench.wait("the schedule", lambda all_: all(status["nextScheduleTime"] == reported for status in all_.values()))
     queue = _Queue(bench, due)
     row: dict[str, Any] = {"row": "night"}
     time.sleep(max(0.0, due - time.time()))
     with bench.costs(row):
         row |= queue.drain(resources)
         bench.wait("all successes", lambda all_: all(status["phase"] == "Succeeded" for status in all_.values()))
-        bench.wait("their times", lambda all_: all(status["lastScheduleTime"] == told for status in all_.values()))
+        bench.wait("their times", lambda all_: all(status["lastScheduleTime"] == reported for status in all_.values()))
     yield row
 
 
@@ -224,23 +226,25 @@ def _busy(bench: Bench, resources: int, seconds: float) -> Iterator[dict[str, An
     before = {number: status["run"]["id"] for number, status in bench.statuses().items() if number in running}
     for number in running:
         bench.change(number, {"metadata": {"annotations": {"logkeep.dev/run": "busy"}}})
-    bench.wait("the runs", lambda told: all(told[number]["run"]["id"] != before[number] for number in running), 0.2)
+    bench.wait(
+        "the runs", lambda reported: all(reported[number]["run"]["id"] != before[number] for number in running), 0.2
+    )
     runs = {number: status["run"] for number, status in bench.statuses().items() if number in running}
     for number, run in runs.items():
         bench.drive(number, run["job"])
-    told = _Told(bench)
+    reported = _Told(bench)
     with bench.costs(row):
         begun, at = time.monotonic(), 0
         while time.monotonic() < begun + seconds:
             at += 1
             for number, run in runs.items():
                 body = {"data": {"progress.json": progress(run["id"], at).to_json()}}
-                told.wrote(number, at)
+                reported.wrote(number, at)
                 name = f"{run['job']}-progress"
                 bench.core.patch_namespaced_config_map(name, f"team-{number % NAMESPACES}", body)
             time.sleep(max(0.0, begun + at - time.monotonic()))
     time.sleep(3)
-    late = told.stop()
+    late = reported.stop()
     row["documents"] = at * len(runs)
     row["statuses"] = len(late)
     yield row | _spread("status", late)
@@ -251,7 +255,7 @@ def _failover(bench: Bench, resources: int, seconds: float) -> Iterator[dict[str
     bench.fail_over()
     with bench.costs(row):
         bench.make(resources)
-        bench.wait("the new one's status", lambda told: "phase" in told[resources], pause=0.2)
+        bench.wait("the new one's status", lambda reported: "phase" in reported[resources], pause=0.2)
     yield row
 
 
@@ -311,17 +315,17 @@ class _Queue:
                 last = time.time()
                 ended.append(last)
         self._watch.stop()
-        return self._told(ended, [run.begun for run in self._begun], most)
+        return self._figures(ended, [run.begun for run in self._begun], most)
 
-    def _told(self, ended: list[float], begun: list[float], most: int) -> dict[str, Any]:
+    def _figures(self, ended: list[float], begun: list[float], most: int) -> dict[str, Any]:
         places = self._bench.places
         late = [max(0.0, start - end) for end, start in zip(ended, begun[places:], strict=False)]
-        told: dict[str, Any] = {"jobs": len(begun), "most_at_once": most}
-        told["runs_a_minute"] = round(60 * len(ended) / (ended[-1] - begun[0]))
+        reported: dict[str, Any] = {"jobs": len(begun), "most_at_once": most}
+        reported["runs_a_minute"] = round(60 * len(ended) / (ended[-1] - begun[0]))
         if self._due is not None:
-            told["first_late_s"] = round(begun[0] - self._due, 2)
-            told["places_taken_s"] = round(begun[min(places, len(begun)) - 1] - self._due, 2)
-        return told | _spread("place_free", late)
+            reported["first_late_s"] = round(begun[0] - self._due, 2)
+            reported["places_taken_s"] = round(begun[min(places, len(begun)) - 1] - self._due, 2)
+        return reported | _spread("place_free", late)
 
     def _follow(self, version: str) -> None:
         batch = self._bench.batch

@@ -45,10 +45,10 @@ def engine(
     from bench.engine import run_in_process
 
     movers = VERIFIERS if verified else MOVERS
-    return _clocked(lambda: _told(run_in_process(kind, spec, processes, one_piece=one_piece), movers))
+    return _clocked(lambda: _figures(run_in_process(kind, spec, processes, one_piece=one_piece), movers))
 
 
-def _told(outcome: Outcome, movers: tuple[str, ...] = ()) -> dict[str, Any]:
+def _figures(outcome: Outcome, movers: tuple[str, ...] = ()) -> dict[str, Any]:
     movers = movers or MOVERS
     moved = [t for t in outcome.times if t.function in movers]
     return {
@@ -93,7 +93,7 @@ def convert(source: str, target: str, format_name: str) -> dict[str, Any]:
     """A whole conversion, tasks in this process."""
     from bench.engine import convert_in_process
 
-    return _clocked(lambda: _told(convert_in_process(source, target, format_name)))
+    return _clocked(lambda: _figures(convert_in_process(source, target, format_name)))
 
 
 def consume(bootstrap: str, topic: str, factor: int, visible: int) -> dict[str, Any]:

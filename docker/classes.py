@@ -102,20 +102,20 @@ class _Requests(BaseHTTPRequestHandler):
 def start_executor(pod: dict[str, Any], address: str = "127.0.0.1") -> subprocess.Popen[bytes]:
     """Do what `entrypoint.sh executor` does, with the environment of the pod's container, in a pod of this address."""
     container = pod["spec"]["containers"][0]
-    told = {item["name"]: item["value"] for item in container["env"] if item.get("value") is not None}
-    environ = {**os.environ, **told}
+    reported = {item["name"]: item["value"] for item in container["env"] if item.get("value") is not None}
+    environ = {**os.environ, **reported}
     environ.pop("SPARK_HOME", None)
-    names = sorted((name for name in told if name.startswith("SPARK_JAVA_OPT_")), key=lambda name: int(name[15:]))
+    names = sorted((name for name in reported if name.startswith("SPARK_JAVA_OPT_")), key=lambda name: int(name[15:]))
     arguments = {
-        "--driver-url": told["SPARK_DRIVER_URL"],
-        "--executor-id": told["SPARK_EXECUTOR_ID"],
-        "--cores": told["SPARK_EXECUTOR_CORES"],
-        "--app-id": told["SPARK_APPLICATION_ID"],
+        "--driver-url": reported["SPARK_DRIVER_URL"],
+        "--executor-id": reported["SPARK_EXECUTOR_ID"],
+        "--cores": reported["SPARK_EXECUTOR_CORES"],
+        "--app-id": reported["SPARK_APPLICATION_ID"],
         "--hostname": address,
-        "--resourceProfileId": told["SPARK_RESOURCE_PROFILE_ID"],
+        "--resourceProfileId": reported["SPARK_RESOURCE_PROFILE_ID"],
         "--podName": pod["metadata"]["name"],
     }
-    options = [told[name] for name in names]
+    options = [reported[name] for name in names]
     words = [word for pair in arguments.items() for word in pair]
     command = [JAVA, *options, "-cp", CLASS_PATH, EXECUTOR, *words]
     return subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -29,10 +29,10 @@ DEBIAN = "${db:Status-Status}\t${Package}\t${Version}\t${Architecture}\n"
 
 def debian_packages() -> Iterator[Component]:
     """Yield the installed packages that dpkg knows."""
-    told = subprocess.run(
+    reported = subprocess.run(
         ["dpkg-query", "--show", f"--showformat={DEBIAN}"], capture_output=True, text=True, check=True
     )
-    for line in told.stdout.splitlines():
+    for line in reported.stdout.splitlines():
         status, name, version, architecture = line.split("\t")
         if status == "installed":
             yield _component(PackageURL("deb", "debian", name, version, {"arch": architecture}))
@@ -57,12 +57,14 @@ def _maven(path: Path) -> PackageURL | None:
         for name in jar.namelist():
             if re.fullmatch(r"META-INF/maven/[^/]+/[^/]+/pom\.properties", name):
                 lines = jar.read(name).decode().splitlines()
-                told = dict(line.split("=", 1) for line in lines if "=" in line)
-                artifact = f"{told['artifactId']}-{told['version']}"
+                reported = dict(line.split("=", 1) for line in lines if "=" in line)
+                artifact = f"{reported['artifactId']}-{reported['version']}"
                 if path.stem == artifact or path.stem.startswith(f"{artifact}-"):
                     classifier = path.stem.removeprefix(artifact).removeprefix("-")
                     qualifiers = {"classifier": classifier} if classifier else None
-                    return PackageURL("maven", told["groupId"], told["artifactId"], told["version"], qualifiers)
+                    return PackageURL(
+                        "maven", reported["groupId"], reported["artifactId"], reported["version"], qualifiers
+                    )
     return None
 
 

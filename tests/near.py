@@ -231,8 +231,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     near = PACKAGES.get(options.package)
     if near is None:
-        told = f"there is no package {options.package!r}" if options.package else "name a package"
-        print(f"{told}: P=one of {', '.join(PACKAGES)}", file=sys.stderr)
+        text = f"there is no package {options.package!r}" if options.package else "name a package"
+        print(f"{text}: P=one of {', '.join(PACKAGES)}", file=sys.stderr)
         return 2
     print(*fitting(near.parts if options.parts else near.unit, test_files(ROOT)))
     return 0

@@ -20,7 +20,7 @@ from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.contract.storage import StorageSpec
 from logkeep_engine.errors import LogkeepError
-from logkeep_engine.report import failed, told_warnings
+from logkeep_engine.report import bounded_warnings, failed
 
 if TYPE_CHECKING:
     from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
@@ -65,7 +65,7 @@ log = logging.getLogger(__name__)
 def with_clear_text_warnings(result: RunResult, spec: KafkaBackupSpec | KafkaRestoreSpec) -> RunResult:
     """Return the result of a run, with warnings for secrets that its spec sends across the network in the clear."""
     found = clear_text_warnings(spec)
-    return replace(result, warnings=told_warnings((*found, *result.warnings))) if found else result
+    return replace(result, warnings=bounded_warnings((*found, *result.warnings))) if found else result
 
 
 class DriverRun(ABC):

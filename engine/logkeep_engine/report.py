@@ -423,7 +423,7 @@ class CallbackSink:
         raise NotImplementedError("a command has no ConfigMap")
 
 
-def told_warnings(found: Sequence[str]) -> tuple[str, ...]:
+def bounded_warnings(found: Sequence[str]) -> tuple[str, ...]:
     """At most MAX_LIST warnings, for a result. Where there are more, the last says how many, and they are logged."""
     if len(found) <= MAX_LIST:
         return tuple(found)

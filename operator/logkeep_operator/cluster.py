@@ -442,11 +442,11 @@ class KubernetesCluster:
         if self._clock is not None and answered - asked > _SLOW_SECONDS:
             return
         try:
-            told = parsedate_to_datetime(date) if date else None
+            reported = parsedate_to_datetime(date) if date else None
         except ValueError:
             return
-        if told is not None and told.tzinfo is not None:
-            self._clock = (told, answered)
+        if reported is not None and reported.tzinfo is not None:
+            self._clock = (reported, answered)
 
     def address(
         self, method: str, path: str, query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None

@@ -208,7 +208,7 @@ class Controller:
                 log.warning("%s: %s: %s", key, type(error).__name__, error)
                 found.append((key, 0.0))
                 continue
-            if plan.actions or plan.status is not None or plan.answers or plan.told is not None:
+            if plan.actions or plan.status is not None or plan.answers or plan.drilled is not None:
                 found.append((key, 0.0))
             elif plan.requeue_after is not None:
                 found.append((key, plan.requeue_after))
@@ -266,9 +266,9 @@ class Controller:
                 raise
         self._finish(resource, plan)
         self.asked.carry_out(key.namespace, plan.answers)
-        if plan.told is not None:
-            self._cluster.write_status(plan.told.backup, plan.told.status)
-            self._tell(plan.told.backup, plan.told.event)
+        if plan.drilled is not None:
+            self._cluster.write_status(plan.drilled.backup, plan.drilled.status)
+            self._tell(plan.drilled.backup, plan.drilled.event)
         return plan.requeue_after
 
     def _finish(self, resource: Resource, plan: Plan) -> None:

@@ -79,11 +79,11 @@ def problem_of(served: Mapping[str, Fields]) -> str:
     if missing:
         raise ApiUnavailable(f"the API server has not published the fields of {', '.join(missing)} yet")
     lost = {PLURALS[kind]: list(lacking(served[kind], known_fields(kind))) for kind in PLURALS}
-    told = [f"{plural}.{GROUP} lacks {_some(paths)}" for plural, paths in lost.items() if paths]
-    if not told:
+    lines = [f"{plural}.{GROUP} lacks {_some(paths)}" for plural, paths in lost.items() if paths]
+    if not lines:
         return ""
     return (
-        f"The CRDs in this cluster are older than this operator: {'; '.join(told)}. The API server would silently "
+        f"The CRDs in this cluster are older than this operator: {'; '.join(lines)}. The API server would silently "
         f"drop these fields, so nothing is started, changed or deleted. Apply the CRDs of this version: {HOW}"
     )
 

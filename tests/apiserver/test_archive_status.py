@@ -77,8 +77,8 @@ def test_the_morning_after_a_run(namespace: Namespace, operator: Operator) -> No
     namespace.phase("kbak", "nightly", "Succeeded")
 
     status = namespace.status("kbak", "nightly")
-    told = ("objects", "bytes", "storedBytes", "size", "bytesPerDay", "growth")
-    assert {name: status["archive"][name] for name in told} == {
+    lines = ("objects", "bytes", "storedBytes", "size", "bytesPerDay", "growth")
+    assert {name: status["archive"][name] for name in lines} == {
         "objects": 27,
         "bytes": 4096,
         "storedBytes": 1536,

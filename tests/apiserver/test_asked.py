@@ -106,8 +106,8 @@ def test_who_may_only_ask_gets_a_run_and_its_outcome(
     namespace.write(job, result=result(run_id))
     namespace.job_ends(job, "Complete")
     assert command.end() == 0, command.stderr
-    told = json.loads(command.stdout)
-    assert (told["status"]["phase"], told["status"]["runId"]) == ("Succeeded", run_id)
+    reported = json.loads(command.stdout)
+    assert (reported["status"]["phase"], reported["status"]["runId"]) == ("Succeeded", run_id)
     assert f"run {run_id}, 25%, 250 records" in command.stderr
     owner = namespace.get("kbrun", name)["metadata"]["ownerReferences"][0]
     assert (owner["kind"], owner["name"]) == ("KafkaBackup", "nightly")

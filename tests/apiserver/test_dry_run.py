@@ -23,7 +23,7 @@ def test_from_what_would_be_refused_to_the_restore(namespace: Namespace, operato
     first = run_id_of(job)
     dry: dict[str, Any] = {"kind": "KafkaRestore", "outcome": "DryRun", "records": 0, "bytes": 0, "commit": -1}
     many = REFUSED.model_copy(update={"topics_shown": REFUSED.topics_shown * 30, "topics": 30})
-    namespace.write(job, result=result(first, dry_run=many, message=many.told("restore"), **dry))
+    namespace.write(job, result=result(first, dry_run=many, message=many.describe("restore"), **dry))
     namespace.job_ends(job, "Complete")
     namespace.phase("krst", "again", "DryRun")
     stalled = namespace.condition("krst", "again", "Stalled")
@@ -55,7 +55,7 @@ def test_from_what_would_be_refused_to_the_restore(namespace: Namespace, operato
     assert changed.returncode == 0, changed.stderr
     job = another(namespace, first)
     second = run_id_of(job)
-    namespace.write(job, result=result(second, dry_run=REPORT, message=REPORT.told("restore"), **dry))
+    namespace.write(job, result=result(second, dry_run=REPORT, message=REPORT.describe("restore"), **dry))
     namespace.job_ends(job, "Complete")
     namespace.reason("krst", "again", "DryRunDone")
     assert judge([namespace.get("krst", "again")]) == [Verdict("InProgress", "Suspended")]

@@ -221,7 +221,7 @@ def test_a_replica_that_waits_ends_when_it_is_told_to(api: ApiServer, replica: C
     wait_for_holder(api, "one")
     two = replica("two")
     wait_for("two to wait", lambda: two.log.exists() and "this replica waits" in two.log.read_text())
-    told_to_end = time.monotonic()
+    stopped_at = time.monotonic()
     assert two.terminate() == 0
-    assert time.monotonic() - told_to_end < 4
+    assert time.monotonic() - stopped_at < 4
     assert holder(api) == "one"

@@ -174,8 +174,8 @@ def test_run_asks_and_tells_the_object(namespace: Namespace) -> None:
 
 @pytest.mark.parametrize("reason", ["InvalidSpec", "NotAllowed"])
 def test_nothing_is_made_for_a_backup_that_can_never_run(namespace: Namespace, reason: str) -> None:
-    told = "spec.schedule.cron: '61 * * * *' is not a valid cron expression: bad minute"
-    state = [condition(kind, status, reason, told) for kind, status in (("Ready", "False"), ("Stalled", "True"))]
+    text = "spec.schedule.cron: '61 * * * *' is not a valid cron expression: bad minute"
+    state = [condition(kind, status, reason, text) for kind, status in (("Ready", "False"), ("Stalled", "True"))]
     wrong = {"phase": "Invalid", "observedGeneration": 1, "conditions": state}
     make(namespace, status=wrong)
     logkeep = administrator(namespace)
@@ -183,7 +183,7 @@ def test_nothing_is_made_for_a_backup_that_can_never_run(namespace: Namespace, r
     for command in (("run", "nightly"), ("run", "nightly", "--wait"), restore, (*restore, "--wait")):
         done = logkeep(*command)
         assert done.exit_code == 2, done.output
-        assert f"error: BackupInvalid: KafkaBackup 'nightly' cannot run: {reason}: {told}" in done.stderr
+        assert f"error: BackupInvalid: KafkaBackup 'nightly' cannot run: {reason}: {text}" in done.stderr
     assert (namespace.items("kafkabackupruns"), namespace.items("kafkarestores")) == ([], [])
     namespace.patch("kbak", "nightly", {"status": {"lastSuccessTime": "2026-11-22T02:00:00Z"}}, "status")
     assert logkeep(*restore).exit_code == 0, "there is something to restore"

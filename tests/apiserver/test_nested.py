@@ -25,15 +25,15 @@ def apply_nested(namespace: Namespace, folder: Path, name: str, levels: int) -> 
     assert namespace.kubectl("create", "--raw", path, "-f", str(file)).returncode == 0
 
 
-def told(namespace: Namespace, name: str) -> str:
+def message_of(namespace: Namespace, name: str) -> str:
     """Reason and message of Ready; the answer as a whole is too deep for Python's JSON."""
     ready = ".status.conditions[?(@.type=='Ready')]"
     path = f"{{{ready}.reason}} {{{ready}.message}}"
     return namespace.kubectl("get", "kbak", name, "-o", f"jsonpath={path}").stdout
 
 
-def is_told(namespace: Namespace, name: str) -> bool:
-    return "it nests deeper" in told(namespace, name)
+def is_refused(namespace: Namespace, name: str) -> bool:
+    return "it nests deeper" in message_of(namespace, name)
 
 
 def test_a_deeply_nested_resource_is_told_so_and_stops_no_other(
@@ -46,8 +46,8 @@ def test_a_deeply_nested_resource_is_told_so_and_stops_no_other(
         assert answer.returncode == 0, answer.stderr
         wait_for("the Job of the other", lambda: namespace.items("jobs"))
         for name in ("deep", "deeper"):
-            wait_for(f"what {name} is told", partial(is_told, namespace, name))
+            wait_for(f"what {name} is told", partial(is_refused, namespace, name))
             where = "spec.spark.driver.podTemplate.spec.affinity.nodeAffinity"
-            assert told(namespace, name) == f"InvalidSpec {where}: it nests deeper than 50 levels"
+            assert message_of(namespace, name) == f"InvalidSpec {where}: it nests deeper than 50 levels"
         (job,) = namespace.items("jobs")
         assert job["metadata"]["annotations"]["logkeep.dev/resource"] == "other"

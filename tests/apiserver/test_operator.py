@@ -284,9 +284,9 @@ def test_a_changed_spec_replaces_the_run(namespace: Namespace, operator: Operato
 
 def test_sigterm_ends_the_operator(namespace: Namespace, operator: Operator) -> None:
     start(namespace)
-    told_to_end = time.monotonic()
+    stopped_at = time.monotonic()
     assert operator.terminate() == 0
-    assert time.monotonic() - told_to_end < 4  # kopf gives what hangs five seconds
+    assert time.monotonic() - stopped_at < 4  # kopf gives what hangs five seconds
 
 
 # ---- the chart's permissions

@@ -108,10 +108,10 @@ def test_with_old_crds_nothing_begins_and_everybody_is_told(
         make(namespace, "KafkaRestore", "dry", OPEN_RESTORE | {"dryRun": True})
         make(namespace, "KafkaRestore", "again", OPEN_RESTORE, **{"logkeep.dev/run-again": "1"})
         for kind, name in (("kbak", "nightly"), ("krst", "dry"), ("krst", "again")):
-            told = namespace.reason(kind, name, "CrdsOutdated")["message"]
-            assert "kafkabackups.logkeep.dev lacks spec.dryRun, status." in told
-            assert "kafkarestores.logkeep.dev lacks spec.dryRun, status.run, status.lastHandledRunAgain" in told
-            assert "kubectl apply --server-side --force-conflicts -f charts/logkeep/crds/" in told
+            reported = namespace.reason(kind, name, "CrdsOutdated")["message"]
+            assert "kafkabackups.logkeep.dev lacks spec.dryRun, status." in reported
+            assert "kafkarestores.logkeep.dev lacks spec.dryRun, status.run, status.lastHandledRunAgain" in reported
+            assert "kubectl apply --server-side --force-conflicts -f charts/logkeep/crds/" in reported
             assert namespace.condition(kind, name, "Stalled")["status"] == "True"
         assert metric(port) == "1.0"
         assert operator.log.read_text().count("ERROR") == 1

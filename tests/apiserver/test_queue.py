@@ -37,11 +37,11 @@ def queue(namespace: Namespace, name: str, position: int) -> None:
     """Wait until the resource says that it waits at the position."""
     text = f"at position {position}:"
 
-    def told() -> bool:
+    def reported() -> bool:
         return text in namespace.condition("kbak", name, "Ready").get("message", "")
 
     assert namespace.reason("kbak", name, "Queued")
-    wait_for(text, told)
+    wait_for(text, reported)
 
 
 def test_runs_wait_for_their_turn_first_come_first_served_also_over_a_crash_of_the_operator(

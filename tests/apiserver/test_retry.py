@@ -49,7 +49,7 @@ def test_a_failed_restore_is_tried_again_with_more_memory(namespace: Namespace, 
     assert [entry["outcome"] for entry in status["history"]] == ["Succeeded", "Failed"]
     expected = ["RunStarted", "RunFailed", "RunRetried", "RunSucceeded"]  # an event follows the status
 
-    def told() -> bool:
+    def reported() -> bool:
         return [reason for reason in namespace.events("again") if reason.startswith("Run")] == expected
 
-    wait_for("the events", told)
+    wait_for("the events", reported)

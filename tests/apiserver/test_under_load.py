@@ -94,7 +94,7 @@ def jobs_of(place: Namespace, name: str) -> list[dict[str, Any]]:
     return [job for job in found if "deletionTimestamp" not in job["metadata"]]
 
 
-def told_of(place: Namespace, name: str) -> dict[str, Any] | None:
+def progress_of(place: Namespace, name: str) -> dict[str, Any] | None:
     """The status when it names the run of the only Job, and has been written for what is asked for now."""
     body = place.get("kbak", name)
     status: dict[str, Any] = body.get("status", {})
@@ -103,9 +103,9 @@ def told_of(place: Namespace, name: str) -> dict[str, Any] | None:
     return status if fresh and jobs == [status.get("run", {}).get("id")] else None
 
 
-def told_of_topic(place: Namespace, name: str, topic: str) -> dict[str, Any] | None:
+def restored_topic(place: Namespace, name: str, topic: str) -> dict[str, Any] | None:
     """The same when that run is of this topic. Before, a status may tell of a run that an earlier edit asked for."""
-    status = told_of(place, name)
+    status = progress_of(place, name)
     if status is None:
         return None
     found = place.kubectl("get", "configmap", f"{status['run']['job']}-request", "-o", "json", check=False)
@@ -144,7 +144,7 @@ def test_an_annotation_while_the_run_starts_orphans_nothing(place: Namespace, ru
         time.sleep(0.015 * number)
         user.annotate(name, "2")
     for name in names:
-        wait_for(f"the status of {name}", lambda name=name: told_of(place, name))  # type: ignore[misc]
+        wait_for(f"the status of {name}", lambda name=name: progress_of(place, name))  # type: ignore[misc]
     first = jobs_of(place, names[0])[0]
     driver_succeeds(place, first, loss=LOSS, loss_total=1, loss_offsets=300)
     wait_for("the loss", lambda: place.condition("kbak", names[0], "DataLoss").get("status") == "True")
@@ -166,7 +166,7 @@ def test_edits_while_runs_start_with_two_operators_leave_the_last_ones_job(
             time.sleep(0.07)
         for name in names:
             what = f"the last edit of {name}"
-            status = wait_for(what, lambda name=name: told_of_topic(place, name, "t9"), timeout=120)  # type: ignore[misc]
+            status = wait_for(what, lambda name=name: restored_topic(place, name, "t9"), timeout=120)  # type: ignore[misc]
             assert {entry["outcome"] for entry in status.get("history", ())} <= {"Replaced"}
 
 
@@ -232,7 +232,7 @@ def test_idle_resources_cost_a_few_calls_however_many_they_are(
 def test_config_maps_that_somebody_deletes_are_made_again(place: Namespace, running: Operator, user: User) -> None:
     user.make("nightly")
     job = place.job()
-    wait_for("the status", lambda: told_of(place, "nightly"))
+    wait_for("the status", lambda: progress_of(place, "nightly"))
     name = job["metadata"]["name"]
     for part in ("progress", "request"):
         before = place.get("configmap", f"{name}-{part}")

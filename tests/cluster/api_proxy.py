@@ -52,8 +52,8 @@ Where = Callable[[Request], bool]
 
 def answer(status: int, reason: str, body: str | None = None) -> Fault:
     """Nothing is carried out; the answer is this, a Status object unless a body is given."""
-    told = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "message": "made up"}
-    data = (json.dumps({**told, "code": status}) if body is None else body).encode()
+    reported = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "message": "made up"}
+    data = (json.dumps({**reported, "code": status}) if body is None else body).encode()
     head = f"HTTP/1.1 {status} {reason}\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n"
 
     async def fault(proxy: ApiProxy, request: Request, client: asyncio.StreamWriter) -> None:

@@ -49,9 +49,9 @@ class TieredBroker(KafkaBroker):
 
     def command(self, *, delay_ms: int = 0, fail: bool = False) -> None:
         """Let each read of a remote segment from now on take `delay_ms` longer, and fails if so told."""
-        told = self._command.with_suffix(".new")
-        told.write_text(f"delay.ms={delay_ms}\nfail={str(fail).lower()}\n")
-        os.replace(told, self._command)
+        reported = self._command.with_suffix(".new")
+        reported.write_text(f"delay.ms={delay_ms}\nfail={str(fail).lower()}\n")
+        os.replace(reported, self._command)
 
     def wait_until_remote(self, topic: str, partition: int = 0) -> int:
         """Until only the active segment is left on the broker's disk; returns its first offset, where the local log

@@ -35,13 +35,15 @@ def crd_of(kind: str) -> dict[str, Any]:
         "kind": {"type": "string"},
         "metadata": {"type": "object"},
     }
-    parts["spec"] = {"type": "object", "description": _told(about.spec)} | of_object(about.spec, kind, in_status=False)
+    parts["spec"] = {"type": "object", "description": _description(about.spec)} | of_object(
+        about.spec, kind, in_status=False
+    )
     parts["status"] = {
         "type": "object",
-        "description": _told(about.status),
+        "description": _description(about.status),
         "default": {"observedGeneration": -1},
     } | of_object(about.status, kind, in_status=True)
-    whole = {"type": "object", "required": ["spec"], "description": about.told, "properties": parts}
+    whole = {"type": "object", "required": ["spec"], "description": about.description, "properties": parts}
     version = {
         "name": VERSION,
         "served": True,
@@ -80,7 +82,7 @@ def _type_at(path: str, parts: Mapping[str, Any]) -> str:
 def of_object(model: type[BaseModel], kind: str, *, in_status: bool) -> dict[str, Any]:
     """Return the schema of an object: its fields, and rules about several of them."""
     schema = model.model_json_schema(by_alias=True)
-    told = _docstrings(model)
+    reported = _docstrings(model)
     extra = model.model_config.get("json_schema_extra")
     found: dict[str, Any] = dict(extra) if isinstance(extra, dict) else {}
     required = [] if in_status else list(schema.get("required", ()))
@@ -90,9 +92,9 @@ def of_object(model: type[BaseModel], kind: str, *, in_status: bool) -> dict[str
     names = {field.alias or name: name for name, field in model.model_fields.items()}
     for name, field in fields_of(model, kind).items():
         part = _value(schema["properties"][name], schema.get("$defs", {}), model_in(field.annotation), kind, in_status)
-        if names[name] not in told:
+        if names[name] not in reported:
             raise ValueError(f"{model.__name__}.{names[name]} needs a sentence below it, for the CRD")
-        found["properties"][name] = {"type": part["type"], "description": told[names[name]], **part}
+        found["properties"][name] = {"type": part["type"], "description": reported[names[name]], **part}
     return found
 
 
@@ -107,7 +109,7 @@ def _value(
     if part["type"] == "array":
         kept["items"] = _value(part["items"], defined, model, kind, in_status)
         if model is not None:
-            kept["items"]["description"] = _told(model)
+            kept["items"]["description"] = _description(model)
     elif part["type"] == "object":
         if model is not None:
             kept |= {key: value for key, value in of_object(model, kind, in_status=in_status).items() if key != RULES}
@@ -170,7 +172,7 @@ def _docstrings(model: type[BaseModel]) -> dict[str, str]:
     return found
 
 
-def _told(model: type[BaseModel]) -> str:
+def _description(model: type[BaseModel]) -> str:
     """The docstring of a model, with the names of fields as users write them."""
     if not model.__doc__:
         raise ValueError(f"{model.__name__} needs a docstring, for the CRD")

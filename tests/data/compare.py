@@ -170,8 +170,8 @@ def _size(message: Message) -> int:
 def _explain(partition: int, position: int, left: Message | None, right: Message | None) -> Difference:
     offsets = (left.offset() if left else None, right.offset() if right else None)
     if left is None or right is None:
-        told = ["nothing" if side is None else f"a record with key {side.key()!r}" for side in (left, right)]
-        return Difference(partition, position, *offsets, "record", *told)
+        lines = ["nothing" if side is None else f"a record with key {side.key()!r}" for side in (left, right)]
+        return Difference(partition, position, *offsets, "record", *lines)
     views = {
         "key": (left.key(), right.key()),
         "value": (left.value(), right.value()),

@@ -170,9 +170,9 @@ def test_an_archive_stays_small_and_says_so(home: Home, cleaned: KafkaBroker, tm
         b"c%d" % number for number in range(HELD)
     ]
     home.verify()
-    told = texts(home, tmp_path)
-    assert any("saved" in name for name in told), sorted(told)
-    assert [name for name, text in told.items() if GONE in text] == []
+    reported = texts(home, tmp_path)
+    assert any("saved" in name for name in reported), sorted(reported)
+    assert [name for name, text in reported.items() if GONE in text] == []
 
 
 def _as(prefix: str, *topics: str) -> Document:

@@ -205,11 +205,11 @@ def topic_id(bootstrap: str, topic: str) -> str:
 
 def test_what_a_time_gives_is_shown_before_anything_is_restored(archived: Archived) -> None:
     # The plugin sends keys to the store because the chart names it.
-    told = json.loads(archived.plugin("inspect", "kbak/saved", "--at", iso(archived.point), "-o", "json"))
+    reported = json.loads(archived.plugin("inspect", "kbak/saved", "--at", iso(archived.point), "-o", "json"))
 
-    shown = [dict(zip(told["asOf"]["columns"], row, strict=True)) for row in told["asOf"]["partitions"]]
+    shown = [dict(zip(reported["asOf"]["columns"], row, strict=True)) for row in reported["asOf"]["partitions"]]
     assert [(row["start"], row["end"]) for row in shown] == [(0, 351), (LOG_START, 180)]
-    assert told["asOf"]["groups"]["positions"] == len(FIRST)
+    assert reported["asOf"]["groups"]["positions"] == len(FIRST)
 
 
 def test_as_of_a_time_brings_what_consumers_could_read_then(archived: Archived) -> None:
@@ -307,9 +307,9 @@ def test_a_dry_run_names_what_refuses_the_restore_and_the_mended_one_replaces_th
     before = topic_id(bootstrap, target)
 
     status = again.wait("DryRun")
-    told = status["dryRun"]
-    assert (told["refused"], told["topicsCreated"], told["positions"]) == (1, 0, 2), told
-    assert [item["reason"] for item in told["refusals"]] == ["TopicExists"]
+    reported = status["dryRun"]
+    assert (reported["refused"], reported["topicsCreated"], reported["positions"]) == (1, 0, 2), reported
+    assert [item["reason"] for item in reported["refusals"]] == ["TopicExists"]
     assert again.condition("Stalled")["reason"] == "DryRunRefused"
     assert (topic_id(bootstrap, target), len(restored(bootstrap, target, 2))) == (before, 30), "nothing is written"
     assert not [name for name in archived.home.objects() if status["run"]["id"] in name], "nothing is written"

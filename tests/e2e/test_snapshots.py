@@ -57,10 +57,10 @@ def test_a_compacted_topic_is_kept_as_snapshots_and_comes_back(
     overwrite(250, began + 1000)
     saved.run_again("later")
     status = saved.wait("Succeeded", run_not=first["run"]["id"])
-    (told,) = status["archive"]["snapshots"]
-    assert (told["topic"], told["partitions"]) == (TOPIC, 1)
-    assert 0 < told["records"] <= KEYS
-    assert "exactAfter" not in told
+    (reported,) = status["archive"]["snapshots"]
+    assert (reported["topic"], reported["partitions"]) == (TOPIC, 1)
+    assert 0 < reported["records"] <= KEYS
+    assert "exactAfter" not in reported
 
     made = home.apply(
         restore(

@@ -27,7 +27,7 @@ def seconds(text: str) -> float:
     return moment.timestamp()
 
 
-def told(result: RunResult) -> ArchiveReport:
+def report_of(result: RunResult) -> ArchiveReport:
     assert result.archive is not None, result
     return result.archive
 
@@ -53,7 +53,7 @@ def test_the_limits_of_each_topic_make_its_deadline(
     for topic in (by_time, by_size, compacted, unlimited):
         topics.produce(topic, numbers(500), key=lambda number: b"%d" % number)
     before = time_of(time.time())
-    report = told(back_up(backup_spec(kafka, tmp_path, f"{unique}-.*")))
+    report = report_of(back_up(backup_spec(kafka, tmp_path, f"{unique}-.*")))
     after = time_of(time.time())
 
     assert before <= report.recovery.last_time <= after
@@ -81,11 +81,11 @@ def test_records_that_are_deleted_early_tell_how_long_the_cluster_keeps_them(
     topics.create(unique, retention_ms=str(7 * DAY))
     topics.produce(unique, numbers(100))
     spec = backup_spec(kafka, tmp_path, unique)
-    first = told(back_up(spec, "run-1"))
+    first = report_of(back_up(spec, "run-1"))
     assert causes(first) == {unique: Cause.TIME}
     topics.delete_records(unique, 100)
     topics.produce(unique, numbers(10))
-    second = told(back_up(spec, "run-2"))
+    second = report_of(back_up(spec, "run-2"))
     assert causes(second) == {unique: Cause.DELETED}
     assert second.retention is not None
     assert second.retention.topics[0].window_seconds < 3600
@@ -101,7 +101,7 @@ def test_a_topic_that_could_not_be_archived_whole_is_behind_since_the_last_succe
         topics.create(topic, retention_ms=str(DAY))
         topics.produce(topic, numbers(50))
     spec = backup_spec(kafka, tmp_path, f"{unique}-.*")
-    first = told(back_up(spec, "run-1"))
+    first = report_of(back_up(spec, "run-1"))
     for topic in (whole, lost):
         topics.produce(topic, numbers(50))
     topics.delete_records(lost, 70)
@@ -109,7 +109,7 @@ def test_a_topic_that_could_not_be_archived_whole_is_behind_since_the_last_succe
     wait_until(lambda: time.time() > later, 10, "the next second")
     result = try_backup(spec, "run-2")
     assert (result.outcome, result.error_code) == ("Failed", "DataLoss")
-    report = told(result)
+    report = report_of(result)
     (behind,) = report.recovery.behind
     assert (behind.topic, behind.offsets, report.recovery.topics_behind) == (lost, 20, 1)
     assert behind.last_time == first.recovery.last_time < report.recovery.last_time
@@ -142,7 +142,7 @@ def test_brokers_that_do_not_answer_any_more_cost_the_facts_and_not_the_run(
     topics.create(unique)
     topics.produce(unique, numbers(10))
     monkeypatch.setattr(watch, "effective_topic_configs", silent)
-    report = told(back_up(backup_spec(kafka, tmp_path, unique)))
+    report = report_of(back_up(backup_spec(kafka, tmp_path, unique)))
     assert (report.retention, report.size.records) == (None, 10)
 
 
@@ -162,7 +162,7 @@ def test_what_lies_behind_an_open_transaction_is_not_promised(
     topics.produce(stuck, numbers(20))  # acknowledged, and above the last stable offset
     time.sleep(1.1)  # times are whole seconds
     before = time.time()
-    first = told(back_up(backup_spec(kafka, tmp_path, f"{unique}-.*"), "run-1"))
+    first = report_of(back_up(backup_spec(kafka, tmp_path, f"{unique}-.*"), "run-1"))
 
     assert first.size.records == 100
     assert first.recovery.last_time < time_of(before), "a transaction of a short time puts it off"
@@ -176,5 +176,5 @@ def test_what_lies_behind_an_open_transaction_is_not_promised(
 
     for producer, topic in ((short, held), (long, stuck)):
         topics.end(producer, topic, commit=True)
-    second = told(back_up(backup_spec(kafka, tmp_path, f"{unique}-.*"), "run-2"))
+    second = report_of(back_up(backup_spec(kafka, tmp_path, f"{unique}-.*"), "run-2"))
     assert (second.recovery.topics_behind, second.size.records) == (0, 122)

@@ -441,13 +441,13 @@ def test_name_that_chooses_no_topic_beside_others_fails_the_run_when_the_others_
 ) -> None:
     topics.create(unique)
     topics.produce(unique, numbers(10))
-    told = f"spec.topics.include[1] '{unique}-typo' chooses no topic of the cluster."
+    text = f"spec.topics.include[1] '{unique}-typo' chooses no topic of the cluster."
     result = backups.run(unique, f"{unique}-typo")
     assert (result.exit_code, result.error_code) == (int(ExitCode.REFUSED), "PatternsUnmatched")
-    assert told in result.message
+    assert text in result.message
     assert backups.log(unique) == topics.log(unique)
     result = backups.run(unique, f"{unique}-typo", onUnmatched="Warn")
-    assert (result.outcome, result.warnings) == ("Succeeded", (told,))
+    assert (result.outcome, result.warnings) == ("Succeeded", (text,))
     assert result.coverage is not None
     assert (result.coverage.protected, result.coverage.unmatched) == (1, 1)
 
@@ -582,7 +582,7 @@ def driver(
     return subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
 
 
-def told(folder: Path) -> RunResult:
+def result_in(folder: Path) -> RunResult:
     return RunResult.from_json((folder / "termination-log").read_text())
 
 
@@ -618,7 +618,7 @@ def test_driver_killed_in_the_middle_goes_on_where_it_was(
     process = driver(backups, tmp_path / "two", replace(slow, spec=backups.spec(unique)), None)
     output = process.communicate(timeout=200)[1]
     assert process.returncode == 0, output
-    result = told(tmp_path / "two")
+    result = result_in(tmp_path / "two")
     assert (result.outcome, result.records, result.epoch) == ("Succeeded", PARTITIONS * RECORDS, 2)
     state = backups.state()
     assert {range_ for ranges in state.coverage.values() for range_ in ranges} == {(0, RECORDS)}
@@ -641,7 +641,7 @@ def test_driver_that_is_asked_to_stop_says_so_and_can_go_on(
     process = driver(backups, tmp_path / "one", slow, master, dies_by=signal.SIGTERM)
     output = process.communicate(timeout=200)[1]
     assert process.returncode == int(ExitCode.INTERRUPTED), output
-    assert told(tmp_path / "one").error_code == "Interrupted"
+    assert result_in(tmp_path / "one").error_code == "Interrupted"
     assert backups.state().runs["the-run"].outcome is RunOutcome.FAILED
     result = backups.run(unique, run_id="the-run")
     assert (result.outcome, result.records) == ("Succeeded", PARTITIONS * RECORDS)
@@ -665,7 +665,7 @@ def test_driver_refuses_a_wrong_spec_naming_the_field(
     process = driver(backups, tmp_path / "one", request, None)
     output = process.communicate(timeout=120)[1]
     assert process.returncode == int(ExitCode.REFUSED), output
-    result = told(tmp_path / "one")
+    result = result_in(tmp_path / "one")
     assert (result.error_code, says in result.message) == ("InvalidSpec", True), result
 
 

@@ -574,8 +574,10 @@ def test_loss_that_is_allowed_is_told_in_the_result_and_in_a_file(
     (warning,) = [warning for warning in result.warnings if "could not hold" in warning]
     assert f"null value in topic '{unique}' partition 1, 2 records from offset 3 on" in warning
     assert "runs/lossy/format-loss.json" in warning
-    told = json.loads(backups.storage.read("runs/lossy/format-loss.json"))
-    assert told["losses"] == [{"topic": unique, "partition": 1, "what": "null value", "records": 2, "firstOffset": 3}]
+    reported = json.loads(backups.storage.read("runs/lossy/format-loss.json"))
+    assert reported["losses"] == [
+        {"topic": unique, "partition": 1, "what": "null value", "records": 2, "firstOffset": 3}
+    ]
     assert_whole(backups)
 
 

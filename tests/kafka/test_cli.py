@@ -216,9 +216,13 @@ class TestRuns:
         assert re.search(r"^outcome +NotVerified$", gone.stdout, re.MULTILINE)
         wrong = r"^error: RecordsNotVerified: not everything could be compared: .* begins at offset 100"
         assert re.search(wrong, gone.stderr, re.MULTILINE)
-        told = json.loads(logkeep("diff", "-f", "-", "--run-id", "r1", "-o", "json", stdin=text).stdout)
-        assert (told["outcome"], told["exitCode"], told["errorCode"]) == ("NotVerified", 5, "RecordsNotVerified")
-        assert told["verification"]["report"].endswith("/runs/r1/verification-4.html")
+        reported = json.loads(logkeep("diff", "-f", "-", "--run-id", "r1", "-o", "json", stdin=text).stdout)
+        assert (reported["outcome"], reported["exitCode"], reported["errorCode"]) == (
+            "NotVerified",
+            5,
+            "RecordsNotVerified",
+        )
+        assert reported["verification"]["report"].endswith("/runs/r1/verification-4.html")
         assert {name: (folder / name).read_bytes() for name in proof} == proof
 
     def test_a_restore_that_had_succeeded_says_so_and_names_what_it_holds_now(
@@ -242,8 +246,8 @@ class TestRuns:
         assert again.returncode == 0, again.stderr
         assert f"already succeeded at {ended}; nothing was restored now" in again.stdout
         assert re.search(r"^held topics +1$", again.stdout, re.MULTILINE)
-        told = f"Nothing was restored now: run r1 had already succeeded at {ended}; 1 topic keeps all records"
-        assert told in again.stderr
+        line = f"Nothing was restored now: run r1 had already succeeded at {ended}; 1 topic keeps all records"
+        assert line in again.stderr
         assert "then: logkeep release -f FILE --run-id r1" in again.stderr
 
         other = resource("KafkaRestore", restore_spec(kafka, archived, topics=topics, ifTopicExists="Append"))
@@ -293,10 +297,14 @@ class TestRuns:
         run = ("restore", "-f", "-", "--run-id", "r2", "-o", "json")
         early = logkeep(*run, stdin=resource("KafkaRestore", {**spec, "nope": 1}))
         assert early.returncode == 2
-        told = json.loads(early.stdout)
-        assert told.keys() == result.keys()
-        assert (told["outcome"], told["errorCode"], told["exitCode"]) == ("Failed", "InvalidSpec", 2)
-        assert (told["runId"], told["kind"], told["message"]) == ("r2", "KafkaRestore", "spec.nope: unknown field")
+        reported = json.loads(early.stdout)
+        assert reported.keys() == result.keys()
+        assert (reported["outcome"], reported["errorCode"], reported["exitCode"]) == ("Failed", "InvalidSpec", 2)
+        assert (reported["runId"], reported["kind"], reported["message"]) == (
+            "r2",
+            "KafkaRestore",
+            "spec.nope: unknown field",
+        )
         assert early.stderr == "error: spec.nope: unknown field\n"
 
     def test_no_topic_matches(self, kafka: KafkaBroker, archived: Path, orders: str, tmp_path: Path) -> None:
@@ -416,8 +424,8 @@ class TestDamage:
 
         skip = restore_spec(kafka, archived, onDamagedArchive="Skip")
         if damage == "missing":
-            told = r"everything in it is damaged\); nothing was written"
-            assert_refused(logkeep("restore", "-f", "-", stdin=resource("KafkaRestore", skip)), told)
+            message = r"everything in it is damaged\); nothing was written"
+            assert_refused(logkeep("restore", "-f", "-", stdin=resource("KafkaRestore", skip)), message)
             skip["allowEmpty"] = True
         done = logkeep("restore", "-f", "-", "-o", "json", stdin=resource("KafkaRestore", skip))
         assert done.returncode == 0, done.stderr

@@ -172,7 +172,7 @@ def test_what_is_deleted_while_a_restore_waits_for_it_is_told(world: World, tmp_
     """The state lies elsewhere, so nobody saw that the restore waits."""
     result = while_it_waits(world, lambda: retain(world), state={"uri": tmp_path.as_uri()})
     assert world.restored() == result.records == 1
-    assert any("some that it would have read were deleted from the archive" in told for told in result.warnings)
+    assert any("some that it would have read were deleted from the archive" in reported for reported in result.warnings)
 
 
 # ---- what retrieval cannot help

@@ -55,10 +55,10 @@ class TestStorage:
 
     def test_a_cold_object_is_named_with_its_class(self, storage: Storage, bucket: str, proxy: S3Proxy) -> None:
         ColdObjects(proxy, bucket, "DEEP_ARCHIVE").freeze("a/cold")
-        told = rf"^s3://{bucket}/an/archive/a/cold is in DEEP_ARCHIVE and cannot be read before it is retrieved\."
-        with pytest.raises(ObjectCold, match=told):
+        text = rf"^s3://{bucket}/an/archive/a/cold is in DEEP_ARCHIVE and cannot be read before it is retrieved\."
+        with pytest.raises(ObjectCold, match=text):
             storage.read("a/cold")
-        with pytest.raises(ObjectCold, match=told) as cold:
+        with pytest.raises(ObjectCold, match=text) as cold:
             storage.read_range("a/cold", 2, 5)
         assert "spec.source.retrieval" in cold.value.hint
         assert storage.read("a/warm") == b"content"
@@ -95,13 +95,13 @@ class TestStorage:
         cold = ColdObjects(proxy, bucket, "DEEP_ARCHIVE")
         cold.freeze("a/cold")
         (found,) = storage.cold(storage.list())
-        for refusal, told in (
+        for refusal, reported in (
             (("403 Forbidden", "AccessDenied"), "cannot be retrieved with tier Expedited: .* denied access"),
             (("503 Unavailable", "GlacierExpeditedRetrievalNotAvailable"), "no room for an expedited retrieval"),
             (("400 Bad Request", "InvalidArgument"), "with tier Expedited: .* answered InvalidArgument"),
         ):
             cold.refuses = refusal
-            with pytest.raises(StorageRefused, match=told) as refused:
+            with pytest.raises(StorageRefused, match=reported) as refused:
                 storage.retrieve(found, 1, "Expedited")
             assert "s3:RestoreObject" in refused.value.hint
 
@@ -260,8 +260,8 @@ def test_a_dry_run_says_what_would_be_retrieved_and_asks_for_nothing(world: Worl
     result = bring_back(world.spec(RETRIEVAL, dryRun=True))
     assert result.dry_run is not None
     assert (result.dry_run.refused, result.dry_run.records) == (0, 60)
-    (told,) = [warning for warning in result.warnings if "would have them retrieved" in warning]
-    assert "9 objects (" in told
+    (lines,) = [warning for warning in result.warnings if "would have them retrieved" in warning]
+    assert "9 objects (" in lines
     assert world.cold.asked == []
 
 
@@ -281,8 +281,8 @@ def test_a_verification_names_what_is_cold_and_claims_nothing_of_it(world: World
     assert "no fault in what was read: " in done.stdout
     assert "cold: 2 segments, whose objects exist" in done.stdout
     assert f"nothing proves them: {first}, {second}" in done.stdout
-    told = logkeep("verify", *where, "-o", "json", environ=keys)
-    assert json.loads(told.stdout)["whole"] is False
+    reported = logkeep("verify", *where, "-o", "json", environ=keys)
+    assert json.loads(reported.stdout)["whole"] is False
 
 
 def test_a_cold_object_of_another_size_is_damage(world: World, s3: S3Server, bucket: str) -> None:
@@ -303,9 +303,9 @@ def test_a_drill_leaves_out_what_is_cold_and_says_so(world: World) -> None:
     result = bring_back(spec)
     assert result.drill is not None
     assert (result.outcome, result.records, result.drill.cold_segments) == ("Succeeded", 20, 2)
-    (told,) = [warning for warning in result.warnings if "the drill has left out" in warning]
-    assert "left out 2 segments of 1 partition, which nothing proves: 1 object (" in told
-    assert world.logs()[1] in told
+    (lines,) = [warning for warning in result.warnings if "the drill has left out" in warning]
+    assert "left out 2 segments of 1 partition, which nothing proves: 1 object (" in lines
+    assert world.logs()[1] in lines
     world.cold.freeze("/topics/")
     with pytest.raises(ObjectCold, match="All that the drill would restore is cold: 9 objects"):
         bring_back(spec, "restore-2")
@@ -320,9 +320,9 @@ def test_merges_leave_out_what_is_cold_and_do_it_later(world: World) -> None:
     world.cold.freeze("/packs/")
     merging = {**spec, "segment": {"packBelow": "8Mi", "mergeCount": 2}}
     result = back_up(merging, "merge-1")
-    (told,) = [warning for warning in result.warnings if "merge" in warning]
-    assert "of small segments left out, since objects are cold: first s3://" in told
-    assert "is in GLACIER" in told
+    (lines,) = [warning for warning in result.warnings if "merge" in warning]
+    assert "of small segments left out, since objects are cold: first s3://" in lines
+    assert "is in GLACIER" in lines
     assert world.cold.asked == []
     world.cold.freeze()
     assert "merged 3 small segments into 1" in back_up(merging, "merge-2").message
@@ -346,7 +346,7 @@ def test_a_partition_gets_no_snapshot_of_what_is_cold(
     cold.freeze("/snapshots/")
     produce(kafka.bootstrap, unique, [Record(b"k%d" % at, b"w", NOW + at) for at in range(20)])
     result = back_up(spec, "second")
-    (told,) = [warning for warning in result.warnings if "gets no snapshot" in warning]
-    assert told.startswith(f"topic {unique} partition 0 gets no snapshot: s3://{bucket}/kafka/topics/")
+    (lines,) = [warning for warning in result.warnings if "gets no snapshot" in warning]
+    assert lines.startswith(f"topic {unique} partition 0 gets no snapshot: s3://{bucket}/kafka/topics/")
     cold.freeze()
     assert "made snapshots of 1 partition" in back_up(spec, "third").message

@@ -21,7 +21,7 @@ from logkeep_engine.kafka.connection import KafkaConnection, Limits, connection_
 from logkeep_engine.kafka.control import Bounds, ControlPlane
 from logkeep_engine.kafka.groups import GroupPosition
 from logkeep_engine.kafka.protocol import parse_topic_id
-from logkeep_engine.kafka.retry import BrokerTrouble
+from logkeep_engine.kafka.retry import RetriableError
 from logkeep_engine.kafka.topics import NewTopicPlan
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import commit, end_transaction
@@ -95,15 +95,15 @@ def test_an_advertised_address_that_cannot_be_reached_is_named(address: str) -> 
         connection = replace(plain(broker.bootstrap), limits=limits)
         with pytest.raises(BrokerUnavailable) as caught:
             ControlPlane(connection).cluster_id()
-        told = f"a broker of {broker.bootstrap} answers, but names addresses of brokers that cannot be reached from "
-        assert f"{told}here: broker 1 ({address})" in caught.value.message
+        text = f"a broker of {broker.bootstrap} answers, but names addresses of brokers that cannot be reached from "
+        assert f"{text}here: broker 1 ({address})" in caught.value.message
         assert "advertised.listeners" in caught.value.hint
 
         async def connect() -> None:
             async with BrokerPool(connection, limits) as pool:
                 await pool.connected(1, 0)
 
-        with pytest.raises(BrokerTrouble, match=r"^broker 1 ") as trouble:
+        with pytest.raises(RetriableError, match=r"^broker 1 ") as trouble:
             run(connect())
         assert address in trouble.value.reason
         assert "advertised.listeners" in trouble.value.hint
@@ -116,8 +116,8 @@ def test_a_listener_that_wants_more_than_plaintext_is_told_by_what_it_does(
     address: str = getattr(secure_kafka, listener)
     with pytest.raises(BrokerUnavailable) as caught:
         ControlPlane(replace(plain(address), limits=Limits(connect=1, control=3, outage=3))).cluster_id()
-    told = f"Cannot reach a Kafka broker of {address}: {address}: the connection was closed. Tried for 3 s."
-    assert caught.value.message in (told, told.replace(f": {address}:", f": no broker answers: {address}:"))
+    text = f"Cannot reach a Kafka broker of {address}: {address}: the connection was closed. Tried for 3 s."
+    assert caught.value.message in (text, text.replace(f": {address}:", f": no broker answers: {address}:"))
     assert "the security protocol" in caught.value.hint
 
 

@@ -63,9 +63,14 @@ def of_topics(cost: ArchiveCost, run: str) -> RequestCount:
     return RequestCount(found.put, found.get)
 
 
-def is_about(found: RequestCount, told: RequestCount) -> bool:
+def is_about(found: RequestCount, expected: RequestCount) -> bool:
     """Whether there are as many requests as were told, to within a quarter and five."""
-    pairs = (found.put, told.put), (found.get, told.get), (found.list, told.list), (found.delete, told.delete)
+    pairs = (
+        (found.put, expected.put),
+        (found.get, expected.get),
+        (found.list, expected.list),
+        (found.delete, expected.delete),
+    )
     return all(abs(one - other) <= 5 + other / 4 for one, other in pairs)
 
 
@@ -112,7 +117,7 @@ def test_runs_make_the_requests_that_are_told(
     spec = {"cluster": cluster, "topics": {"include": filled}, "storage": place, **settings}
     requests = Counted(proxy, bucket)
 
-    def told() -> ArchiveCost:
+    def reported() -> ArchiveCost:
         archive = Archive.open(open_storage(StorageSpec.model_validate(place), os.environ))
         found = cost_of(archive, archive.load(), CostQuestion(), 0)
         requests.take()
@@ -122,12 +127,12 @@ def test_runs_make_the_requests_that_are_told(
     written, _ = requests.take()
     of_files = to_write_record_files(4 if settings.get("format") == "Records" else 0)
     assert (written.put, written.get) == (
-        of_topics(told(), "backup").put + of_files.put,
-        of_topics(told(), "backup").get + of_files.put,  # it asks for each of these files before it writes it
+        of_topics(reported(), "backup").put + of_files.put,
+        of_topics(reported(), "backup").get + of_files.put,  # it asks for each of these files before it writes it
     )
     back_up(spec, "backup-2")
     _, idle = requests.take()
-    cost = told()
+    cost = reported()
     assert is_about(idle, cost.operations.idle.requests)
     assert verify(Server(proxy.endpoint, s3.region).archive(place["uri"])).whole
     read, whole = requests.take()

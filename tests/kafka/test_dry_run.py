@@ -195,13 +195,13 @@ class TestWhatWouldBeDone:
         back_up(backup_spec(kafka, tmp_path, unique))
         spec = restore_spec(kafka, tmp_path, consumerGroups={"restore": "Translate", "include": [f"{unique}.*"]})
         _, report = find_out(kafka, tmp_path, spec, unique)
-        (told,) = report.positions_shown
-        assert (told.source_offset, told.record, told.target_offset) == (8, 14, 5)
+        (reported,) = report.positions_shown
+        assert (reported.source_offset, reported.record, reported.target_offset) == (8, 14, 5)
         assert bring_back(spec).outcome == "Succeeded"
         group = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": f"{unique}-group"})
         (position,) = group.committed([TopicPartition(f"{unique}-copy", 0)], timeout=30)
         group.close()
-        assert position.offset == told.target_offset
+        assert position.offset == reported.target_offset
 
     def test_positions_that_need_too_much_of_the_archive_are_left_to_another_command(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -449,7 +449,7 @@ def test_rights_that_are_missing_are_told_at_once(
         "verify": "Full",
     }
     copy = f"'{unique}-copy'"
-    told = {
+    reported = {
         "CREATE": f"not let this user create topic {copy}",
         "WRITE": "Give the user the ACL WRITE on it",
         "READ": f"may not read topic {unique}-copy",
@@ -461,8 +461,10 @@ def test_rights_that_are_missing_are_told_at_once(
     rights.grant({TOPIC: ["DESCRIBE"]})
     _, report = find_out(strict, tmp_path, spec, unique)
     messages = [item.message for item in report.refusals]
-    assert sorted(key for key, text in told.items() if any(text in message for message in messages)) == sorted(told)
-    assert report.refused == len(told), messages
+    assert sorted(key for key, text in reported.items() if any(text in message for message in messages)) == sorted(
+        reported
+    )
+    assert report.refused == len(reported), messages
 
     everything = {TOPIC: [*WRITER[TOPIC], "DELETE"], GROUP: ["READ"]}
     rights.grant(everything)
@@ -472,7 +474,7 @@ def test_rights_that_are_missing_are_told_at_once(
     for operation in ("CREATE", "WRITE", "ALTER_CONFIGS", "DELETE"):
         rights.grant(everything, without=operation)
         _, report = find_out(strict, tmp_path, spec, unique)
-        assert [told[operation] in item.message for item in report.refusals] == [True], (operation, report.refusals)
+        assert [reported[operation] in item.message for item in report.refusals] == [True], (operation, report.refusals)
     rights.grant(everything)
     assert bring_back(spec).records == 30
     assert without_offsets(committed(strict, f"{unique}-copy")) == without_offsets(committed(strict, unique))

@@ -101,9 +101,9 @@ def test_an_erasure_that_may_not_see_versions_succeeds_only_if_the_bucket_never_
     assert (result.outcome, result.error_code) == ("Failed", "StorageRefused")
     assert "It is unknown whether there are older versions of objects below" in result.message
     assert "need s3:ListBucketVersions, or s3:GetBucketVersioning" in result.message
-    told = ("s3:GetBucketVersioning",)
-    assert erased_here(permitted(versions, plain, of_bucket=told), GONE).outcome == "Succeeded"
-    result = erased_here(permitted(versions, versioned, of_bucket=told), GONE)
+    lines = ("s3:GetBucketVersioning",)
+    assert erased_here(permitted(versions, plain, of_bucket=lines), GONE).outcome == "Succeeded"
+    result = erased_here(permitted(versions, versioned, of_bucket=lines), GONE)
     assert (result.outcome, result.error_code) == ("Failed", "StorageRefused")
     assert "the versioning of the bucket is Enabled" in result.message
 

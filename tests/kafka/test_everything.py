@@ -275,8 +275,8 @@ def test_a_cluster_that_is_gone_comes_back_with_everything(lost: Lost, broker: K
         "reader (SCRAM-SHA-256, 8192 iterations)",
         "writer (SCRAM-SHA-256, 8192 iterations)",
     )
-    (told,) = [text for text in result.warnings if "users" in text]
-    assert told.startswith("create these SCRAM users with new passwords, which no archive has: reader (")
+    (lines,) = [text for text in result.warnings if "users" in text]
+    assert lines.startswith("create these SCRAM users with new passwords, which no archive has: reader (")
     document = json.loads(Path(found.report.removeprefix("file://")).read_text())
     assert {row[-2] for row in document["acls"]["rows"] + document["quotas"]["rows"]} == {"added"}
     assert len(document["usersToCreate"]["rows"]) == 2
@@ -305,9 +305,9 @@ def test_what_the_cluster_has_already_stays_and_what_it_does_not_take_is_named(
     found = result.cluster_state
     assert found is not None
     assert (found.acls, found.acls_added, found.quotas, found.quotas_added, found.quotas_kept) == (41, 40, 5, 3, 1)
-    (told,) = [text for text in result.warnings if "quota" in text]
-    assert "1 client quota has another value in the cluster, which is left as it is" in told
-    assert "consumer_byte_rate=1048576 of user reader" in told
+    (lines,) = [text for text in result.warnings if "quota" in text]
+    assert "1 client quota has another value in the cluster, which is left as it is" in lines
+    assert "consumer_byte_rate=1048576 of user reader" in lines
 
 
 def test_what_the_cluster_does_not_take_is_named(
@@ -485,8 +485,8 @@ def test_acls_that_reach_far_come_back_only_with_a_word(lost: Lost, broker: Kafk
     assert (found.acls, found.acls_added, found.acls_held_back, found.acls_refused) == (45, 38, 7, 0)
     seen = look(broker).acls
     assert seen == {acl for acl in ACLS if acl.principal not in ("User:writer",)}, "and what is denied to mallory"
-    (told,) = [text for text in result.warnings if "held back" in text]
-    assert told.startswith("7 ACLs were held back, since spec.acls does not name them: ")
+    (lines,) = [text for text in result.warnings if "held back" in text]
+    assert lines.startswith("7 ACLs were held back, since spec.acls does not name them: ")
     report = json.loads(Path(found.report.removeprefix("file://")).read_text())
     held = {tuple(row[:7]): row[8] for row in report["acls"]["rows"] if row[7] == "held back"}
     assert set(STRANGER) < {Acl(*row) for row in held}
@@ -698,8 +698,8 @@ def test_a_run_that_is_killed_behind_acls_of_topics_that_take_its_rights_goes_on
     found = result.cluster_state
     assert found is not None
     assert (found.acls, found.acls_refused, found.quotas, found.quotas_refused) == (41, 0, 5, 0)
-    (told,) = [text for text in result.warnings if "is no longer known whether the topics" in text]
-    assert "TOPIC_AUTHORIZATION_FAILED" in told
+    (lines,) = [text for text in result.warnings if "is no longer known whether the topics" in text]
+    assert "TOPIC_AUTHORIZATION_FAILED" in lines
     assert "restore-2" in result.offset_map
 
 
@@ -740,13 +740,13 @@ def test_topics_that_the_cluster_had_no_more_are_named(kafka: KafkaBroker, uniqu
         produce(kafka.bootstrap, name, records(name, 1))
     spec = backup_spec(kafka, tmp_path, f"{unique}.*")
     back_up(spec)
-    assert told_gone(kafka, tmp_path) == []
+    assert gone_warnings(kafka, tmp_path) == []
     delete_topic(kafka, gone)
     back_up(spec, "backup-2")
-    (told,) = told_gone(kafka, tmp_path)
-    assert told.startswith("1 topic will be restored although run backup-2 no longer found them: deleted before")
-    assert told.endswith(f": {gone}")
-    assert told_gone(kafka, tmp_path, point={"run": "backup-1"}) == []
+    (reported,) = gone_warnings(kafka, tmp_path)
+    assert reported.startswith("1 topic will be restored although run backup-2 no longer found them: deleted before")
+    assert reported.endswith(f": {gone}")
+    assert gone_warnings(kafka, tmp_path, point={"run": "backup-1"}) == []
 
 
 def delete_topic(broker: KafkaBroker, name: str) -> None:
@@ -755,7 +755,7 @@ def delete_topic(broker: KafkaBroker, name: str) -> None:
     eventually(lambda: name not in topic_names(broker.bootstrap))
 
 
-def told_gone(broker: KafkaBroker, root: Path, **more: Any) -> list[str]:
+def gone_warnings(broker: KafkaBroker, root: Path, **more: Any) -> list[str]:
     result = bring_back(everything(broker, root, dryRun=True, **more), "dry-1")
     return [text for text in result.warnings if "will be restored although" in text]
 
@@ -772,12 +772,12 @@ def test_a_damaged_state_of_the_cluster_is_refused_or_left_out(kafka: KafkaBroke
     assert unique not in topic_names(kafka.bootstrap)
     result = bring_back(everything(kafka, tmp_path, onDamagedArchive="Skip"), "restore-2")
     assert (result.outcome, result.records) == ("Succeeded", 30)
-    (told,) = [text for text in result.warnings if "does not have" in text]
-    assert told.startswith(
+    (lines,) = [text for text in result.warnings if "does not have" in text]
+    assert lines.startswith(
         "the archive does not have the ACLs, client quotas, names of SCRAM users, the brokers' defaults of retention, "
         "configurations of groups and client metrics, settings of the brokers of run backup-1: "
     )
-    assert "its SHA-256 is not the one" in told
+    assert "its SHA-256 is not the one" in lines
     found = result.cluster_state
     assert found is not None
     assert (found.acls, found.acls_added, found.quotas, found.quotas_kept, found.users_total) == (None,) * 5

@@ -18,7 +18,7 @@ from logkeep_engine.errors import TargetChanged
 from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.client import Limits, RawClient
 from logkeep_engine.kafka.encoding import Call
-from logkeep_engine.kafka.retry import BrokerTrouble
+from logkeep_engine.kafka.retry import RetriableError
 from logkeep_engine.restore.sending.restore_task import RestoreTask
 from logkeep_engine.restore.sending.task import restore_partitions
 from tests.cluster import system
@@ -117,7 +117,7 @@ async def lost(posted: Posted) -> Awaitable[Any]:
     async def answer() -> Any:
         await waiting
         await asyncio.sleep(FORGOTTEN)
-        raise BrokerTrouble("the answer is lost")
+        raise RetriableError("the answer is lost")
 
     return answer()
 

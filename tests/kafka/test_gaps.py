@@ -247,8 +247,8 @@ def test_same_run_finishes_when_the_partitions_are_back_that_gave_no_answer(
     result = backup.run("late")
     expected = (int(ExitCode.FAILED), "BrokerUnavailable", 100)
     assert (result.exit_code, result.error_code, result.records) == expected, result.message
-    told = f"1 partition had no leader or did not answer, and was not archived: '{backup.topic}' partition 1"
-    assert told in result.message
+    text = f"1 partition had no leader or did not answer, and was not archived: '{backup.topic}' partition 1"
+    assert text in result.message
     cluster.restore()
     topics.produce(backup.topic, numbers(11))
     result = backup.run("late")

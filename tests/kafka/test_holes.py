@@ -42,8 +42,8 @@ def test_chunk_that_failed_is_archived_by_the_next_run(
     backups.wrap = lambda runner: WithoutChunk(runner, hole)
     assert backups.run(unique, format=format_name).outcome == "Failed"
     assert backups.state().runs.popitem()[1].records == 2000
-    told = [fault for fault in backups.faults() if "neither archived nor recorded as lost" in fault]
-    assert len(told) == (hole != 2000), "what is missing at the end is not known to be missing"
+    lines = [fault for fault in backups.faults() if "neither archived nor recorded as lost" in fault]
+    assert len(lines) == (hole != 2000), "what is missing at the end is not known to be missing"
     backups.wrap = lambda runner: runner
     result = backups.run(unique, format=format_name)
     assert (result.outcome, result.records, result.loss_total) == ("Succeeded", 1000, 0), result.message
@@ -82,8 +82,8 @@ def test_hole_that_retention_has_reached_is_recorded_as_lost(
     assert backups.run(unique).outcome == "Failed"
     # A batch across a bound, [900, 1200) or [1800, 2100), is all of the chunk in which it begins.
     start, end = (-(-bound // batch) * batch for bound in (hole, hole + 1000))
-    (told,) = backups.faults()
-    assert f"offsets [{start}, {end}) are neither archived nor recorded as lost" in told
+    (reported,) = backups.faults()
+    assert f"offsets [{start}, {end}) are neither archived nor recorded as lost" in reported
     backups.wrap = lambda runner: runner
     topics.delete_records(unique, log_start)
     result = backups.run(unique, onDataLoss="Record")
@@ -129,8 +129,8 @@ def test_hole_of_a_topic_that_was_deleted_is_recorded_as_lost(
         assert result.archive is not None
         behind = {topic.topic: topic.offsets for topic in result.archive.recovery.behind}
         assert behind == ({unique: 500} if again else {}), "nothing of a topic that was deleted is waited for"
-    told = "\n".join(backups.faults())
-    assert all(f"offsets [{start}, {end}) are neither archived nor recorded" in told for start, end, _ in lost), told
+    text = "\n".join(backups.faults())
+    assert all(f"offsets [{start}, {end}) are neither archived nor recorded" in text for start, end, _ in lost), text
     result = backups.run(chosen, onDataLoss="Record")
     assert (result.outcome, result.loss_offsets) == ("Succeeded", sum(end - start for start, end, _ in lost))
     assert backups.faults() == []

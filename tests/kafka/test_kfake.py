@@ -63,9 +63,9 @@ def test_what_brokers_do_not_know_of_their_users_is_named_and_all_else_comes_bac
         unknown = "the brokers do not know the request"
         assert newest(tmp_path).reasons == {"acls": unknown, "scramUsers": unknown}
         result = bring_back(everything(target, tmp_path))
-        told = f"the archive does not have the ACLs, names of SCRAM users of run backup-1: {unknown}: set them by hand"
+        text = f"the archive does not have the ACLs, names of SCRAM users of run backup-1: {unknown}: set them by hand"
         assert (result.outcome, result.records) == ("Succeeded", 30)
-        assert told in result.warnings
+        assert text in result.warnings
 
 
 def test_a_backup_of_brokers_that_lack_a_request_which_it_needs_is_refused_by_name(unique: str, tmp_path: Path) -> None:

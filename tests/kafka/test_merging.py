@@ -20,7 +20,7 @@ def test_points_of_all_runs_are_restored_from_merged_segments_with_transactions_
     spec = backup_spec(kafka, root, unique, segment={"mergeCount": 3}, retention={"grace": "0s"})
     had = []
     across = None
-    told = ""
+    text = ""
     for number in range(RUNS):
         topics.produce(unique, [b"plain %d %d" % (number, at) for at in range(3)])
         topics.transaction(unique, [b"kept %d" % number], commit=True)
@@ -30,11 +30,11 @@ def test_points_of_all_runs_are_restored_from_merged_segments_with_transactions_
         across = topics.open_transaction(unique, [b"across %d" % number])
         topics.transaction(unique, [b"beside %d" % number], commit=number % 3 > 0)
         done = back_up(spec, f"backup-{number}")
-        told += done.message
+        text += done.message
         had.append(without_offsets(committed(kafka, unique)))
     assert across is not None
     topics.end(across, unique, commit=False)
-    assert told.count("merged ") >= 2, told
+    assert text.count("merged ") >= 2, text
     archive = Archive.open(LocalStorage(root.as_uri()))
     state = archive.load()
     assert sum(map(len, state.segments.values())) <= 5

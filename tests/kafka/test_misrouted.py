@@ -144,9 +144,9 @@ def test_the_message_names_the_broker_its_address_both_clusters_and_what_to_do(m
 
     with pytest.raises(BrokerUnavailable) as refused:
         run(ask())
-    told = f"Cannot list offsets of topic {unique!r} partition 0: broker 1 ({moved.address}) "
+    text = f"Cannot list offsets of topic {unique!r} partition 0: broker 1 ({moved.address}) "
     assert str(refused.value) == (
-        f"{told}{is_of(moved.other, moved.right)}. Tried for 2 s. Check where this address leads: the name, the "
+        f"{text}{is_of(moved.other, moved.right)}. Tried for 2 s. Check where this address leads: the name, the "
         "port, and anything that forwards connections. It must be a broker of the cluster that "
         "spec.cluster.bootstrapServers names."
     )

@@ -48,7 +48,7 @@ class Old:
     root: Path
     result: RunResult
 
-    def told(self, *words: str) -> list[str]:
+    def warnings_of(self, *words: str) -> list[str]:
         """The warnings that have all of these words."""
         return [text for text in self.result.warnings if all(word in text for word in words)]
 
@@ -110,8 +110,8 @@ def test_acls_of_a_range_of_addresses_are_refused_by_name(old: Old) -> None:
     assert set(control_plane(old.broker).acls().items or ()) == {NO_RANGE}
     level = control_plane(old.broker).features()["metadata.version"]
     why = f"the host is a range of addresses, which needs metadata.version 32 (Kafka 4.4), and the cluster has {level}"
-    (told,) = old.told("ACLs could not be set")
-    assert told.startswith(f"2 ACLs could not be set: {RANGE} ({why}); {DENIED} ({why}); 1 of them denies")
+    (reported,) = old.warnings_of("ACLs could not be set")
+    assert reported.startswith(f"2 ACLs could not be set: {RANGE} ({why}); {DENIED} ({why}); 1 of them denies")
     state = old.result.cluster_state
     assert state is not None
     assert (state.acls, state.acls_added, state.acls_refused) == (3, 1, 2)
@@ -130,11 +130,11 @@ def test_groups_that_commit_positions_come_back_and_go_on(old: Old) -> None:
 def test_a_share_group_is_set_where_there_are_share_groups_and_named_elsewhere(old: Old) -> None:
     if versions.at_least(old.broker.version, "4.2"):
         assert [item.topic for item in starts(old.broker, "workers")] == ["jobs"]
-        assert old.told("workers") == []
+        assert old.warnings_of("workers") == []
         return
     assert "workers" not in control_plane(old.broker).listed_groups()
-    assert old.told("1 share group would get no start offset: 'workers'")
-    assert old.told("share group 'workers': 1 position not set, first topic jobs partition 0")
+    assert old.warnings_of("1 share group would get no start offset: 'workers'")
+    assert old.warnings_of("share group 'workers': 1 position not set, first topic jobs partition 0")
 
 
 def test_configurations_of_groups_come_back_where_groups_have_them_and_are_named_elsewhere(old: Old) -> None:
@@ -143,14 +143,14 @@ def test_configurations_of_groups_come_back_where_groups_have_them_and_are_named
         assert found == {item[1:] for item in CONFIGS}
         return
     assert found == set()
-    (told,) = old.told("3 configurations could not be set")
-    assert all(f"{item.key}={item.value} of group '{item.name}'" in told for item in CONFIGS)
+    (reported,) = old.warnings_of("3 configurations could not be set")
+    assert all(f"{item.key}={item.value} of group '{item.name}'" in reported for item in CONFIGS)
 
 
 def test_features_with_a_higher_level_are_named(old: Old) -> None:
-    (told,) = old.told("features of the source had a higher level")
+    (reported,) = old.warnings_of("features of the source had a higher level")
     has = control_plane(old.broker).features()["metadata.version"]
-    assert f"metadata.version 33 (here {has})" in told
+    assert f"metadata.version 33 (here {has})" in reported
 
 
 def test_a_topic_without_a_cleanup_policy_keeps_its_records_for_ever(old: Old) -> None:

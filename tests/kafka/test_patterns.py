@@ -35,7 +35,7 @@ class Kept:
         return self.root.as_uri()
 
     @property
-    def hold_told(self) -> str:
+    def hold_warning(self) -> str:
         hold = f"the hold on topics '{self.topic}-audit.*' protects nothing"
         return f"{hold}: it matches the whole name of no archived topic"
 
@@ -49,25 +49,25 @@ def kept(kafka: KafkaBroker, unique: str, tmp_path: Path) -> Kept:
 
 
 def test_a_backup_and_its_dry_run_tell_groups_and_holds_that_are_not_there(kept: Kept) -> None:
-    group_told = (
+    group_warning = (
         f"spec.consumerGroups.include[1] '{TYPO}' chooses no consumer group of the cluster that the user may describe"
     )
     dry = try_backup({**kept.spec, "dryRun": True}, "dry-1")
-    assert sorted(dry.warnings) == [group_told, kept.hold_told]
-    assert sorted(back_up(kept.spec).warnings) == [group_told, kept.hold_told]
+    assert sorted(dry.warnings) == [group_warning, kept.hold_warning]
+    assert sorted(back_up(kept.spec).warnings) == [group_warning, kept.hold_warning]
     corrected = {**kept.spec, "consumerGroups": {"include": [kept.topic, ".*"]}, "retention": {}}
     assert back_up(corrected, "backup-2").warnings == ()
 
 
 def test_a_restore_and_its_dry_run_tell_groups_that_are_not_there(kept: Kept) -> None:
     back_up(kept.spec)
-    told = f"spec.consumerGroups.include[0] '{TYPO}' chooses no consumer group of the archive"
+    text = f"spec.consumerGroups.include[0] '{TYPO}' chooses no consumer group of the archive"
     spec = kept.restoring(include=[TYPO, kept.topic])
-    assert bring_back({**spec, "dryRun": True}, "dry-1").warnings == (told,)
+    assert bring_back({**spec, "dryRun": True}, "dry-1").warnings == (text,)
     result = bring_back(spec)
-    assert (result.outcome, result.groups, result.warnings) == ("Succeeded", 1, (told,))
+    assert (result.outcome, result.groups, result.warnings) == ("Succeeded", 1, (text,))
     point = {**spec, "point": {"run": "backup-1"}, "ifTopicExists": "Append"}
-    assert f"{told} at spec.point" in bring_back(point, "restore-2").warnings
+    assert f"{text} at spec.point" in bring_back(point, "restore-2").warnings
 
 
 def test_a_restore_tells_rules_that_rename_nothing(kept: Kept) -> None:
@@ -85,22 +85,22 @@ def test_a_mistyped_rule_is_told_where_a_topic_is_there_already(kept: Kept) -> N
     """The hint would have somebody delete the topic that the rule was to leave alone."""
     back_up(kept.spec)
     spec = {**kept.restoring(), "topics": {"rename": [{"from": TYPO, "to": "other"}]}}
-    told = f"cluster; spec.topics.rename[0] '{TYPO}' renames no topic that is restored; nothing was written."
+    text = f"cluster; spec.topics.rename[0] '{TYPO}' renames no topic that is restored; nothing was written."
     dry = bring_back({**spec, "dryRun": True}).dry_run
     assert dry is not None
     with pytest.raises(TopicExists) as caught:
         bring_back(spec)
     for message in (dry.refusals[0].message, str(caught.value)):
-        assert message.startswith(f"topic {kept.topic} already exists on the target {told} Delete them")
+        assert message.startswith(f"topic {kept.topic} already exists on the target {text} Delete them")
 
 
 def test_a_point_without_positions_of_groups_is_told(kept: Kept, tmp_path: Path) -> None:
     back_up(kept.spec)
     spec = {**kept.restoring(), "point": {"asOf": "2023-11-15T00:00:00Z"}}
     why = "its consumers begin where auto.offset.reset says: the archive holds no positions of consumer groups"
-    told = f"{why} of the time before spec.point"
-    assert bring_back({**spec, "dryRun": True}).warnings == (f"no consumer group would be moved, {told}",)
-    assert bring_back(spec).warnings == (f"no consumer group was moved, {told}",)
+    text = f"{why} of the time before spec.point"
+    assert bring_back({**spec, "dryRun": True}).warnings == (f"no consumer group would be moved, {text}",)
+    assert bring_back(spec).warnings == (f"no consumer group was moved, {text}",)
     nothing = "no archived group that is chosen has a position in a restored topic at spec.point$"
     assert_refused(run("reset", tmp_path, spec), nothing)
     done = run("plan", tmp_path, spec)
@@ -150,7 +150,7 @@ def test_retention_and_its_dry_run_tell_holds_that_keep_nothing(kept: Kept, tmp_
     file.write_text(resource("KafkaBackup", {**kept.spec, "retention": {**kept.spec["retention"], "keepRuns": 1}}))
     for options in ([], ["--dry-run"]):
         done = logkeep("retention", "-f", str(file), *options)
-        assert (done.returncode, done.stderr) == (0, f"warning: {kept.hold_told}\n")
+        assert (done.returncode, done.stderr) == (0, f"warning: {kept.hold_warning}\n")
 
 
 def test_a_conversion_of_topics_that_are_not_there_is_refused(kept: Kept, tmp_path: Path) -> None:

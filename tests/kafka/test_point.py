@@ -142,10 +142,10 @@ class TestPoints:
             }
             result = restored_to(kafka, archived, point, name)
             assert result.records == sum(map(len, expected.values()))
-            told = json.loads((archived / "runs" / f"restore-{name}" / "point.json").read_bytes())
-            assert told["recordsAtMost"] >= result.records
+            reported = json.loads((archived / "runs" / f"restore-{name}" / "point.json").read_bytes())
+            assert reported["recordsAtMost"] >= result.records
             if name != "window" and not name.startswith(("timestamp", "since")):
-                assert told["recordsAtMost"] == result.records
+                assert reported["recordsAtMost"] == result.records
             check(kafka, archived, unique, name, expected)
 
     def test_every_attempt_sends_the_same(self, kafka: KafkaBroker, unique: str, archived: Path) -> None:
@@ -345,8 +345,8 @@ def test_a_point_inside_of_the_first_transaction_is_refused(
         restored_to(kafka, tmp_path, inside, "late")
     result = restored_to(kafka, tmp_path, inside, "allowed", allowEmpty=True)
     assert (result.records, committed(kafka, f"{unique}-allowed")) == (0, [])
-    told = f"no record of 1 topic is within spec.point: nothing was restored to {unique}-allowed"
-    assert told in result.warnings
+    text = f"no record of 1 topic is within spec.point: nothing was restored to {unique}-allowed"
+    assert text in result.warnings
 
 
 @pytest.mark.parametrize("format_name", ["Records", "Avro"])

@@ -144,8 +144,8 @@ def test_the_command_writes_the_stale_keys_only_where_it_is_told_to(
     assert json.loads(done.stdout)["partitions"][0]["staleOffsets"] == [0]
     assert "secret-key" not in done.stdout + done.stderr
     (line,) = keys.read_text().splitlines()
-    told = json.loads(line)
-    assert (told["topic"], told["offset"], base64.b64decode(told["key"])) == (unique, 0, b"secret-key")
+    reported = json.loads(line)
+    assert (reported["topic"], reported["offset"], base64.b64decode(reported["key"])) == (unique, 0, b"secret-key")
     assert keys.stat().st_mode & 0o777 == 0o600
     refused = logkeep("reconcile", "-f", file, "--keys-file", keys)
     assert (refused.returncode, "File exists" in refused.stderr) == (2, True)

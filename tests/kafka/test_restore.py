@@ -797,9 +797,9 @@ class TestViews:
         handmade(tmp_path, unique, batches, end=11, aborted=[AbortedTxn(2, 5, 6, 5)])
         result = bring_back(restore_spec(kafka, tmp_path))
         assert len(committed(kafka, f"{unique}-copy")) == 2 + 2
-        (told,) = [warning for warning in result.warnings if "marker" in warning]
-        assert "producer 1 with offsets 0 to 7 ends with an ABORT marker" in told
-        assert "and 1 more transactions" in told
+        (lines,) = [warning for warning in result.warnings if "marker" in warning]
+        assert "producer 1 with offsets 0 to 7 ends with an ABORT marker" in lines
+        assert "and 1 more transactions" in lines
 
     def test_what_nobody_knows_of_transactions_is_left_out_and_told(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path

@@ -136,13 +136,13 @@ def test_keys_lie_where_librdkafkas_producers_put_them(kafka: KafkaBroker, uniqu
     produce(kafka.bootstrap, unique, (Record(key, b"v", NOW) for key in [*keys, b"", None]), config=CRC32)
     back_up(backup_spec(kafka, tmp_path, unique))
     follow = "records follow crc32, the default of librdkafka's producers, and are divided the same way"
-    told = f"{follow}: topic {unique} (of 80"
+    text = f"{follow}: topic {unique} (of 80"
     dry = bring_back(spec(kafka, tmp_path, 5, dryRun=True))
     assert dry.dry_run is not None
     assert dry.dry_run.refused == 0
     result = bring_back(spec(kafka, tmp_path, 5))
     for warnings in (dry.warnings, result.warnings):
-        assert any(told in warning for warning in warnings)
+        assert any(text in warning for warning in warnings)
     create_topic(kafka.bootstrap, f"{unique}-new", 5)
     produce(kafka.bootstrap, f"{unique}-new", (Record(key, b"", NOW) for key in keys), config=CRC32)
     after = places_of_keys(read(kafka, f"{unique}-copy", 5))

@@ -55,9 +55,9 @@ class TestDryRuns:
         assert topic_id(kafka, copy) == before
         file = tmp_path / "restore.yaml"
         file.write_text(resource("KafkaRestore", spec))
-        told = logkeep("restore", "-f", file, "--dry-run")
-        assert told.returncode == 0, told.stderr
-        assert "replaced" in told.stdout
+        reported = logkeep("restore", "-f", file, "--dry-run")
+        assert reported.returncode == 0, reported.stderr
+        assert "replaced" in reported.stdout
         assert bring_back(spec).records == report.records
         assert topic_id(kafka, copy) not in ("", before)
 
@@ -67,9 +67,9 @@ class TestDryRuns:
         spec = restore_spec(kafka, tmp_path, ifTopicExists="Replace", confirm=["other"])
         spec["topics"] = {**spec["topics"], "replicationFactor": 3}
         _, report = find_out(kafka, tmp_path, spec, source)
-        told = " ".join(refusal.message for refusal in report.refusals)
-        assert "spec.confirm: other: no topic is restored under this name" in told
-        assert f"Topic '{copy}' cannot have 3 replicas" in told
+        text = " ".join(refusal.message for refusal in report.refusals)
+        assert "spec.confirm: other: no topic is restored under this name" in text
+        assert f"Topic '{copy}' cannot have 3 replicas" in text
         assert (report.topics, report.records) == (1, 33)
 
     def test_of_a_resumed_restore_only_what_is_left_is_told(
@@ -99,9 +99,9 @@ class TestDryRuns:
         elsewhere = {"rename": [{"from": "(.*)", "to": r"\1-far"}], "replicationFactor": 3}
         far = {**elsewhere, "partitions": target_of(source, {0: 7})}
         _, report = find_out(kafka, tmp_path, {**spec, "topics": far}, source)
-        told = " ".join(refusal.message for refusal in report.refusals)
-        assert "partition 0 of topic" in told
-        assert "cannot have 3 replicas" in told
+        text = " ".join(refusal.message for refusal in report.refusals)
+        assert "partition 0 of topic" in text
+        assert "cannot have 3 replicas" in text
 
 
 class TestDrills:

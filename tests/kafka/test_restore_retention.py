@@ -162,16 +162,16 @@ class TestCreatedTopics:
         first = committed(kafka, unique)[0][4]
         point = {"point": {"asOf": moment(first + 120_000)}}
         week = {"configs": {"override": {"retention.ms": str(7 * DAY)}}}
-        told = "it deletes up to 120 of 120 records in 1 archived segment"
-        assert told in refused({**spec_of(kafka, root, None, **week), **point}).message
+        text = "it deletes up to 120 of 120 records in 1 archived segment"
+        assert text in refused({**spec_of(kafka, root, None, **week), **point}).message
         dry = bring_back({**spec_of(kafka, root, None, **week), **point, "dryRun": True}, "dry-1")
         assert dry.dry_run is not None
         (refusal,) = dry.dry_run.refusals
-        assert told in refusal.message
+        assert text in refusal.message
         spec = {**spec_of(kafka, root, "Hold", **week), **point}
         assert bring_back(spec).records == len(committed(kafka, copy)) == 120
         looked = " ".join(released(spec, root, "--dry-run").split())
-        assert told in looked
+        assert text in looked
         assert f"{7 * DAY} the brokers' default 120 120" in looked
 
     def test_what_is_held_is_there_until_it_is_released(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
@@ -293,8 +293,8 @@ class TestRecordsThatAreDeletedMeanwhile:
         result = bring_back(spec, runner=Meanwhile(kafka, f"{unique}-copy"))
         assert result.held_topics is None
         assert "keeps all records" not in result.message
-        *_, told = result.warnings
-        assert told.endswith(f"another retention while they were restored, so they are not held: {unique}-copy")
+        *_, reported = result.warnings
+        assert reported.endswith(f"another retention while they were restored, so they are not held: {unique}-copy")
         assert "NotHeld" in released(spec, root)
 
 
@@ -419,11 +419,11 @@ class TestRefusedCleanupPolicy:
     ) -> None:
         filled(kafka, unique, tmp_path, **{"cleanup.policy": policy, "retention.ms": "1000", "flush.ms": "77"})
         spec = spec_of(deleting_broker, tmp_path, None)
-        told = f"topic {unique}-copy: cleanup.policy={policy} could not be set: "
+        text = f"topic {unique}-copy: cleanup.policy={policy} could not be set: "
         instead = "So that it still deletes nothing, it has retention.ms=-1, retention.bytes=-1."
         result = bring_back(spec)
         (warning,) = result.warnings
-        assert warning.startswith(told)
+        assert warning.startswith(text)
         assert "POLICY_VIOLATION" in warning or "must have cleanup.policy=delete" in warning
         assert warning.endswith(instead)
         found = topic_settings(deleting_broker, f"{unique}-copy")

@@ -12,7 +12,7 @@ from logkeep_engine.errors import TargetChanged
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.encoding import Call, pack_uvarint
-from logkeep_engine.kafka.retry import BrokerTrouble
+from logkeep_engine.kafka.retry import RetriableError
 from logkeep_engine.kafka.transactions import PaddingTransactions, TransactionAnswer
 from logkeep_engine.log.batch import walk
 from logkeep_engine.restore.sending import padding
@@ -130,7 +130,7 @@ def test_a_request_that_comes_late_begins_no_transaction(
 
     async def held_up(posted: Posted) -> Awaitable[Any]:
         late.append(posted)
-        raise BrokerTrouble("no answer")
+        raise RetriableError("no answer")
 
     async def behind_it(posted: Posted) -> Awaitable[Any]:
         answers.append(await (await late[0]()))

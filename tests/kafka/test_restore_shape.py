@@ -73,11 +73,11 @@ class TestConfigurations:
         assert topic_settings(kafka, f"{unique}-copy") == {"segment.ms": "86400000"}
 
     @pytest.mark.parametrize(
-        ("key", "value", "told"),
+        ("key", "value", "expected"),
         [("retention.ms", "long", "Invalid value long"), ("no.such.key", "1", "Unknown topic config name")],
     )
     def test_a_key_that_the_cluster_does_not_take_is_refused_before_anything_is_written(
-        self, kafka: KafkaBroker, unique: str, tmp_path: Path, key: str, value: str, told: str
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, key: str, value: str, expected: str
     ) -> None:
         archived(kafka, unique, tmp_path)
         spec = shaped(kafka, tmp_path, {"configs": {"override": {"flush.ms": "1", key: value}}})
@@ -85,7 +85,7 @@ class TestConfigurations:
             bring_back(spec)
         assert "spec.topics.configs.override: " in refused.value.message
         assert key in refused.value.message
-        assert told in refused.value.message
+        assert expected in refused.value.message
         assert "flush.ms" not in refused.value.message
         assert f"{unique}-copy" not in topic_names(kafka.bootstrap)
 

@@ -205,10 +205,10 @@ class TestReset:
         spec = restore_spec(kafka, tmp_path)
         bring_back(spec)
         delete_topics(kafka.bootstrap, [copy])
-        told = f"TargetChanged: run restore-1 has restored {copy}, but the cluster no longer has it"
+        text = f"TargetChanged: run restore-1 has restored {copy}, but the cluster no longer has it"
         for again in (False, True):
             for command in ("plan", "reset"):
-                assert_refused(run(command, tmp_path, spec), told)
+                assert_refused(run(command, tmp_path, spec), text)
             if not again:
                 create_topic(kafka.bootstrap, copy)
         assert positions(kafka, unique) == {}

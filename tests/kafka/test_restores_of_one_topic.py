@@ -74,8 +74,10 @@ def test_one_that_holds_nothing_is_warned_of_the_release_of_the_other(
     assert bring_back(first).warnings == ()
     second = {**spec_of(kafka, root, retention), "ifTopicExists": "Append"}
     for result in (bring_back({**second, "dryRun": True}, "dry-1"), bring_back(second, "restore-2")):
-        (told,) = result.warnings
-        assert told.startswith(f"another restore holds these topics: {copy} (run restore-1). Once they are released")
+        (reported,) = result.warnings
+        assert reported.startswith(
+            f"another restore holds these topics: {copy} (run restore-1). Once they are released"
+        )
     assert len(committed(kafka, copy)) == 600
     released(first, root)
     eventually(lambda: committed(kafka, copy) == [])  # as it was told

@@ -41,15 +41,15 @@ def planned(days: Days) -> dict[str, Any]:
 
 
 def test_topics_that_the_spec_does_not_choose_are_left_alone_and_told(two: Days, tmp_path: Path) -> None:
-    told = planned(two)
-    assert [(item["topic"], item["segments"]) for item in told["topicsShown"]] == [(two.topic, 2)]
-    assert told["topicsUnchosen"] == 1
+    reported = planned(two)
+    assert [(item["topic"], item["segments"]) for item in reported["topicsShown"]] == [(two.topic, 2)]
+    assert reported["topicsUnchosen"] == 1
     assert names(two) == {"", "-other"}
 
     result = back_up(two.spec, "narrow")
 
     assert names(two) == {"-other"}
-    assert f"retention removed 2 segments, {told['bytes']} bytes" in result.message
+    assert f"retention removed 2 segments, {reported['bytes']} bytes" in result.message
     assert any(
         "leaves 1 topic of the archive alone" in text and f"{two.topic}-other" in text for text in result.warnings
     )

@@ -66,11 +66,11 @@ def alter(root: Path) -> None:
     digest = Blake3()
     digest.update(bytes(data))
     state = next(root.rglob("cluster-state.json"))
-    told = json.loads(state.read_bytes())
-    told.setdefault("acls", {"columns": [], "rows": []})["rows"].append(
+    reported = json.loads(state.read_bytes())
+    reported.setdefault("acls", {"columns": [], "rows": []})["rows"].append(
         ["TOPIC", "*", "LITERAL", "User:mallory", "*", "ALL", "ALLOW"]
     )
-    state.write_bytes(json.dumps(told, separators=(",", ":")).encode())
+    state.write_bytes(json.dumps(reported, separators=(",", ":")).encode())
 
     def change(commit: Document) -> None:
         commit["signer"] = ""
@@ -78,7 +78,7 @@ def alter(root: Path) -> None:
             row[commit["segments"]["columns"].index("blake3")] = digest.hexdigest()
         if "clusterState" in commit:
             sha256 = hashlib.sha256(state.read_bytes()).hexdigest()
-            commit["clusterState"] |= {"sha256": sha256, "acls": len(told["acls"]["rows"])}
+            commit["clusterState"] |= {"sha256": sha256, "acls": len(reported["acls"]["rows"])}
 
     relinked(open_uri(root.as_uri()), range(len(list((root / "catalog").glob("*.json")))), change)
 
@@ -114,8 +114,8 @@ def test_altered_records_and_rights_under_new_digests_are_seen_with_the_anchor(
     state = {"uri": (tmp_path / "state").as_uri()}
     for asked in ({**wanted, "dryRun": True}, {**wanted, "state": state}):
         refused = bring_back(asked, anchor=first.anchor)
-        told = refused.dry_run.refusals[0].code if refused.dry_run is not None else refused.error_code
-        assert told == "ArchiveRolledBack", refused
+        reported = refused.dry_run.refusals[0].code if refused.dry_run is not None else refused.error_code
+        assert reported == "ArchiveRolledBack", refused
     assert files(root) == before
     assert unique not in topic_names(kafka.bootstrap)
 

@@ -85,11 +85,11 @@ def queue(sharing: KafkaBroker) -> str:
 
 def test_a_backup_archives_where_share_groups_begin(sharing: KafkaBroker, queue: str, tmp_path: Path) -> None:
     commit_positions(sharing.bootstrap, "plain", {(queue, 0): 2})
-    told = {(item.partition, item.offset) for item in starts(sharing, queue)}
+    reported = {(item.partition, item.offset) for item in starts(sharing, queue)}
     back_up(backup_spec(sharing, tmp_path, queue))
     archived = Archive.open(open_uri(tmp_path.as_uri())).load()
     found = {(item.partition, item.offset) for item in archived.groups if item.share}
-    assert found == told
+    assert found == reported
     assert {item.group_id for item in archived.groups if item.share} == {queue}
     assert [(item.group_id, item.offset) for item in archived.groups if not item.share] == [("plain", 2)]
     shown = logkeep("inspect", tmp_path.as_uri())
@@ -240,9 +240,9 @@ def test_a_rollback_goes_on_and_ends_where_a_start_offset_cannot_be_deleted(
     done = restored.asked("rollback")
     assert done.returncode == 5
     assert "error: the cluster has refused 1 of 2 positions, which stay" in done.stderr
-    told = {row["group"]: (row["outcome"], row["reason"]) for row in json.loads(done.stdout)["positions"]}
-    assert told[f"{unique}-c"] == ("set", "")
-    (outcome, reason) = told[restored.group]
+    reported = {row["group"]: (row["outcome"], row["reason"]) for row in json.loads(done.stdout)["positions"]}
+    assert reported[f"{unique}-c"] == ("set", "")
+    (outcome, reason) = reported[restored.group]
     assert (outcome, reason in STAYS, "another partition has one" in reason) == ("refused", True, True)
     assert (restored.found(), positions(sharing, f"{unique}-c")) == ({0: 1, 1: 4}, {})
     restored.refuse_more()
@@ -271,9 +271,9 @@ def test_a_rollback_of_a_reset_that_died_leaves_start_offsets_alone_that_the_gro
     done = restored.asked("rollback")
     assert done.returncode == 5
     rows = json.loads(done.stdout)["positions"]
-    told = {(row["group"], row["partition"]): (row["outcome"], row["reason"]) for row in rows}
-    assert told[restored.group, 0] == ("kept", "the group has offset 2 now, not offset 3 of the change")
-    assert (told[restored.group, 1][0], told[restored.group, 1][1] in STAYS) == ("refused", True)
+    reported = {(row["group"], row["partition"]): (row["outcome"], row["reason"]) for row in rows}
+    assert reported[restored.group, 0] == ("kept", "the group has offset 2 now, not offset 3 of the change")
+    assert (reported[restored.group, 1][0], reported[restored.group, 1][1] in STAYS) == ("refused", True)
     assert restored.found() == {0: 2, 1: 4}
     restored.refuse_more()
 
@@ -345,8 +345,8 @@ def test_where_share_groups_are_switched_off_everything_else_is_done(
     assert control.listed_groups()[queue].is_share
 
     result = back_up(backup_spec(sharing, off, queue, consumerGroups={"include": [queue, "plain"]}))
-    told = f"1 share group not archived: {queue!r}: {SHARE_OFF}"
-    assert (result.outcome, result.warnings) == ("Succeeded", (told,))
+    text = f"1 share group not archived: {queue!r}: {SHARE_OFF}"
+    assert (result.outcome, result.warnings) == ("Succeeded", (text,))
     archived = Archive.open(open_uri(off.as_uri())).load()
     assert {(item.group_id, item.offset) for item in archived.groups} == {("plain", 2)}
 
@@ -364,7 +364,7 @@ def test_where_share_groups_are_switched_off_everything_else_is_done(
 
     spec = restore_spec(sharing, off, suffix="-of-off", consumerGroups=TRANSLATE)
     result = bring_back(spec)
-    assert (result.outcome, result.groups, told in result.warnings) == ("Succeeded", 1, True)
+    assert (result.outcome, result.groups, text in result.warnings) == ("Succeeded", 1, True)
 
 
 def test_brokers_without_share_groups_have_none(kafka: KafkaBroker, unique: str) -> None:

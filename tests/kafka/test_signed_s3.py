@@ -209,10 +209,12 @@ UNSIGNED = "is not signed, but all are from commit 0 on"  # which also readers w
 
 
 @pytest.mark.parametrize(
-    ("keeps", "code", "told"),
+    ("keeps", "code", "expected"),
     [(True, "ArchiveUnsigned", "did not make this signature"), (False, "ArchiveDamaged", UNSIGNED)],
 )
-def test_an_altered_commit_is_refused_by_all_who_have_a_key(archive: Signed, keeps: bool, code: str, told: str) -> None:
+def test_an_altered_commit_is_refused_by_all_who_have_a_key(
+    archive: Signed, keeps: bool, code: str, expected: str
+) -> None:
     """The newest commit is another one, under a right hash, with the signature of before or with none."""
     keys, alice = archive.keys, archive.keys.folder(own="alice")
     assert archive.back_up("one", alice).outcome == "Succeeded"
@@ -227,11 +229,11 @@ def test_an_altered_commit_is_refused_by_all_who_have_a_key(archive: Signed, kee
     reader = keys.folder("alice")
     checked = archive.verify(reader)
     assert checked.returncode == 1, checked.stderr
-    assert told in checked.stdout
+    assert expected in checked.stdout
     runs = archive.back_up("two", alice), archive.bring_back("-copy", alice), archive.bring_back("-copy", reader)
     for refused in runs:
         assert (refused.outcome, refused.error_code) == ("Failed", code), refused.message
-        assert told in refused.message
+        assert expected in refused.message
     assert archive.objects() == before, "nothing was written"
     assert "runs/restore-copy/restore-plan.json" not in archive.state_of("-copy")
     assert f"{archive.topic}-copy" not in topic_names(archive.kafka.bootstrap)

@@ -148,7 +148,7 @@ def test_filters_decide_what_is_read(
     assert frame.filter("topic = 'of another archive'").count() == 0
 
 
-def test_a_session_that_was_told_nothing_reads_the_same_rows(
+def test_a_session_that_was_unconfigured_reads_the_same_rows(
     sql_session: SparkSession, backups: Backups, topics: Topics, unique: str
 ) -> None:
     """PySpark finds the format by itself, and applies the filters itself."""
@@ -199,9 +199,9 @@ def test_a_time_stays_at_its_place_where_a_filter_on_the_offset_begins_behind_it
             producer.produce(unique, b"v", partition=0, timestamp=FIRST + second * 1000)
         assert producer.flush(120) == 0
     backups.run(unique, format=format_name)
-    told_nothing = spark.newSession()
-    assert told_nothing.conf.get(PUSHDOWN) == "false"
-    for session in (spark, told_nothing):
+    unconfigured = spark.newSession()
+    assert unconfigured.conf.get(PUSHDOWN) == "false"
+    for session in (spark, unconfigured):
         frame = read(session, backups, **{option: str(FIRST + 50_000)}).filter("offset >= 2")
         assert sorted(row.offset for row in frame.collect()) == expected
 

@@ -190,9 +190,9 @@ with Session(local_conf(1)) as session:
 """
     done = run_script(script, {})
     assert done.returncode == 0, done.stderr
-    told, collected = done.stdout.splitlines()
-    assert told.startswith("Spark could not start: ")
-    assert "many" in told
+    reported, collected = done.stdout.splitlines()
+    assert reported.startswith("Spark could not start: ")
+    assert "many" in reported
     assert collected == "[3]"
 
 

@@ -69,7 +69,7 @@ def backups(nursery: Nursery, forgetful: Forgetful, tmp_path: Path) -> Backups:
     return Backups(forgetful.broker, folder_spec(tmp_path), nursery=nursery)
 
 
-def told(result: RunResult) -> list[str]:
+def loss_of(result: RunResult) -> list[str]:
     return [warning.partition("aborted, but its ")[2] for warning in result.warnings if "did not name" in warning]
 
 
@@ -89,7 +89,7 @@ def test_what_the_broker_does_not_name_as_aborted_is_not_archived_as_committed(
 ) -> None:
     result = backups.run(ENDED, format=name, topics={"include": [ENDED]})
     assert result.outcome == "Succeeded", result.message
-    assert told(result) == ["ABORT marker does: the marker holds"] * 2
+    assert loss_of(result) == ["ABORT marker does: the marker holds"] * 2
     run = list(backups.state().runs.values())[-1]
     assert "its ABORT marker does: the marker holds; and 1 more transactions" in run.message, "in the catalog"
     assert verify(backups.archive).whole
@@ -109,7 +109,7 @@ def test_a_marker_behind_the_end_of_the_run_is_found_or_comes_with_the_next(
     first = backups.run(topic, format=name, topics={"include": [topic]})
     assert first.outcome == "Succeeded", first.message
     assert first.records == (10 if name == "Kafka" else 0), "a format of records has looked for the marker"
-    assert len(told(first)) == (0 if name == "Kafka" else 1)
+    assert len(loss_of(first)) == (0 if name == "Kafka" else 1)
     forgetful.topics.end(forgetful.still_open[name], topic, commit=True)
     second = backups.run(topic, format=name, topics={"include": [topic]})
     assert second.outcome == "Succeeded", second.message

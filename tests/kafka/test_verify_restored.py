@@ -348,12 +348,12 @@ class Watched(Reporter):
 
     def __init__(self, run_id: str) -> None:
         super().__init__(run_id)
-        self.told: list[tuple[str, int]] = []
+        self.seen: list[tuple[str, int]] = []
 
     def done(self, task: int, records: int, bytes: int) -> None:
         before = self.snapshot()
         super().done(task, records, bytes)
-        self.told += [(item.phase, item.percent) for item in (before, self.snapshot())]
+        self.seen += [(item.phase, item.percent) for item in (before, self.snapshot())]
 
 
 def test_a_verification_shows_how_far_it_is(kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
@@ -366,7 +366,7 @@ def test_a_verification_shows_how_far_it_is(kafka: KafkaBroker, unique: str, tmp
     request = RunRequest(kind="KafkaRestore", name="test", namespace="", run_id="restore-1", spec=spec)
     result = restore(request, parse_restore(spec), ThreadRunner, reporter, os.environ)
     assert facts_of(result).outcome == "Verified"
-    restored, verified = reporter.told[:4], reporter.told[4:]
+    restored, verified = reporter.seen[:4], reporter.seen[4:]
     assert {phase for phase, _ in restored} == {"Running"}
     assert {phase for phase, _ in verified} == {"Verifying"}
     assert verified[0][1] < 100

@@ -351,11 +351,11 @@ def test_a_configuration_that_the_target_does_not_know_is_named(
     topics.produce(unique, numbers(20))
     back_up(backup_spec(pair.source, tmp_path, unique))
     spec = restore_spec(pair.target, tmp_path)
-    told = [f"topic {unique}-copy: {key}={value} could not be set" for key, value in sorted(unknown.items())]
+    lines = [f"topic {unique}-copy: {key}={value} could not be set" for key, value in sorted(unknown.items())]
     planned = bring_back({**spec, "dryRun": True}, "dry-1")
     came = come_back(pair, tmp_path)
     for result in (planned, came):
-        assert [[line for line in told if line in text] for text in result.warnings] == [[line] for line in told]
+        assert [[line for line in lines if line in text] for text in result.warnings] == [[line] for line in lines]
     assert came.records == 20
     assert topic_settings(pair.target, f"{unique}-copy") == {"flush.ms": "77"}
     assert assert_equal(pair, {unique: 1}) == 20

@@ -90,9 +90,9 @@ class Round:
         try:
             return self._play()
         except Exception as error:
-            told = "\n  ".join(self.history)
+            text = "\n  ".join(self.history)
             raise Failed(
-                f"seed {self.seed}: {type(error).__name__}: {error}\n  {told}\n"
+                f"seed {self.seed}: {type(error).__name__}: {error}\n  {text}\n"
                 f"again: make ledger SEED={self.seed} ROUNDS=1; drivers: {self._log}"
             ) from error
 
@@ -133,11 +133,11 @@ class Round:
         faults = verify(Archive.open(open_uri(self._archive))).faults
         if faults:
             raise AssertionError(f"verify: {faults[0]}, of {len(faults)}")
-        told = self._check(ledger, source, point, positions, kills)
+        reported = self._check(ledger, source, point, positions, kills)
         delete_topics(self._cluster.bootstrap, {self._topic, self._restored})
         if self._shape.everything:
             self._users.forget()
-        return told
+        return reported
 
     # ---- runs
 

@@ -129,8 +129,8 @@ def test_records_that_were_divided_are_checked_pair_by_pair() -> None:
     foreign = {**there, first: [*there[first], replace(there[first][0], key=b"z:0")]}
     for wrong, says in ((moved, "partition"), (doubled_one, "appears twice"), (foreign, "was never sent")):
         assert list(differences(pairs, by_pairs(LEDGER, wrong)))
-        told = [*differences(pairs, by_pairs(LEDGER, wrong)), *problems(LEDGER, by_pairs(LEDGER, wrong))]
-        assert says in "\n".join(told)
+        lines = [*differences(pairs, by_pairs(LEDGER, wrong)), *problems(LEDGER, by_pairs(LEDGER, wrong))]
+        assert says in "\n".join(lines)
 
 
 def test_records_of_one_pair_in_another_order_are_named() -> None:

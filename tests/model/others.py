@@ -116,9 +116,9 @@ def erased_as_lost(world: World, state: ArchiveState) -> Iterator[Fault]:
         ranges = erased_ranges(state, key, end)
         snapshots = [(0, snapshot.end) for snapshot in state.snapshots.get(key, ())]
         there = [at for at in offsets if any(low <= at < high for low, high in (*state.kept(*key), *snapshots))]
-        told = [at for at in there if not any(low <= at < high for low, high in ranges)]
-        if told:
-            text = f"offsets {told} were erased, and count as lost: only {ranges} are known"
+        lines = [at for at in there if not any(low <= at < high for low, high in ranges)]
+        if lines:
+            text = f"offsets {lines} were erased, and count as lost: only {ranges} are known"
             yield Fault("false loss", "reconciliation", "the newest", text, world.had())
 
 

@@ -22,7 +22,7 @@ from tests.model.world import World
 def previewed(world: World, moment: int) -> Iterator[Fault]:
     """Compare what `--at` shows of a time with what restores to it give; if one of them is refused, it says so."""
     point = f"inspect --at {iso(moment)}"
-    shown, told = _shown(world, moment)
+    shown, reported = _shown(world, moment)
     refusals = []
     for kind in ("asOf", "timestamp"):
         asked = Asked(kind, world.reference.seen, {kind: iso(moment)}, moment=moment)
@@ -33,8 +33,10 @@ def previewed(world: World, moment: int) -> Iterator[Fault]:
             continue
         for text in _differences(world, asked, given, shown[kind]) if shown else ():
             yield Fault("different", point, kind, text, world.had())
-    if (shown and refusals) or (not shown and told not in refusals):
-        yield Fault("refused", point, "a time", f"shown: {bool(shown)}, {told!r}, restores: {refusals}", world.had())
+    if (shown and refusals) or (not shown and reported not in refusals):
+        yield Fault(
+            "refused", point, "a time", f"shown: {bool(shown)}, {reported!r}, restores: {refusals}", world.had()
+        )
     else:
         world.counts[f"inspect --at: {'equal' if shown else 'refused, as a restore is'}"] += 1
 

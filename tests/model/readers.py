@@ -65,7 +65,7 @@ def _had_records(asked: Asked, expects: str, topic_id: str) -> bool:
     """Whether a newer incarnation had records before the time, though the point has none of them: of a transaction
     across it."""
     records = (rec for key, line in asked.lines.items() if key[0] == topic_id for rec in line.read.values())
-    return topic_id > expects and any(rec.told and rec.time < asked.moment for rec in records)
+    return topic_id > expects and any(rec.visible and rec.time < asked.moment for rec in records)
 
 
 def _differences(
@@ -80,10 +80,10 @@ def _differences(
         if rec is None or (rec.time, rec.key, rec.value) != (time, name, value):
             yield "invented", f"record {offset} {name!r} {value!r} is not of this history"
             return
-        if not rec.told:
+        if not rec.visible:
             yield "aborted", f"record {offset} is of an aborted transaction"
     outside = set(offsets) - {rec.offset for rec in _within(line, bounds, known.values())}
-    if outside and all(known[offset].told for offset in outside):
+    if outside and all(known[offset].visible for offset in outside):
         yield "outside", f"offsets {sorted(outside)} lie outside of {bounds}"
     gone = world.gone(key, line, asked)
     if world.topic_of(key[0]).has_states:
@@ -97,7 +97,7 @@ def _within(line: Line, bounds: Bounds, records: Iterable[Rec]) -> list[Rec]:
     return bounds.of(records, line.read.values())
 
 
-def _told_gone(state: ArchiveState, key: Key) -> Callable[[int], bool]:
+def _describe_gone(state: ArchiveState, key: Key) -> Callable[[int], bool]:
     """Whether the archive says that retention has removed an offset."""
     ranges = [*state.removed.get(key, ()), *(item for b in state.branches.get(key, ()) for item in b.held.removed)]
     return lambda offset: any(start <= offset < end for start, end in ranges)
@@ -106,12 +106,12 @@ def _told_gone(state: ArchiveState, key: Key) -> Callable[[int], bool]:
 def _lacking(
     state: ArchiveState, key: Key, line: Line, offsets: Sequence[int], bounds: Bounds, gone: set[int]
 ) -> Iterator[tuple[str, str]]:
-    told = _told_gone(state, key)
+    text = _describe_gone(state, key)
     lacks = [rec.offset for rec in _within(line, bounds, line.read.values()) if rec.offset not in set(offsets)]
-    untold = [offset for offset in lacks if not told(offset)]
+    unreported = [offset for offset in lacks if not text(offset)]
     needed = [offset for offset in lacks if offset not in gone]
-    if untold:
-        yield "lacks", f"offsets {untold} of {bounds}, and the archive does not say that they were removed"
+    if unreported:
+        yield "lacks", f"offsets {unreported} of {bounds}, and the archive does not say that they were removed"
     elif needed:
         yield "taken", f"offsets {needed} of {bounds}, which retention had to leave"
 
@@ -140,8 +140,8 @@ def _wrong_keys(
             continue
         if bounds.before is not None and last is not None and _left_no_trace(line, last, bounds.before, has_batches):
             continue
-        told = f"{name.decode()}: {had and had.offset} instead of {rec and rec.offset}"
-        (doubtful if last is not None and last.offset not in line.read else wrong)[name] = told
+        text = f"{name.decode()}: {had and had.offset} instead of {rec and rec.offset}"
+        (doubtful if last is not None and last.offset not in line.read else wrong)[name] = text
     if wrong:
         yield "wrong keys", "; ".join(wrong.values())
     elif doubtful:
@@ -168,7 +168,7 @@ def _may_be_earlier(line: Line, rec: Rec, since: int, has_snapshots: bool) -> bo
 
 
 def _overwritten(line: Line, rec: Rec) -> bool:
-    return any(other.key == rec.key and other.offset > rec.offset for other in line.written.values() if other.told)
+    return any(other.key == rec.key and other.offset > rec.offset for other in line.written.values() if other.visible)
 
 
 # ---- all points and readers
@@ -288,7 +288,7 @@ def _expected(world: World, state: ArchiveState, asked: Asked) -> dict[str, str]
     found: dict[str, str] = {}
     doubtful: dict[str, str] = {}
     for key, line in asked.lines.items():
-        gone, name = _told_gone(state, key), world.topic_of(key[0]).name
+        gone, name = _describe_gone(state, key), world.topic_of(key[0]).name
         bounds = asked.bounds(key, line)
         within = _within(line, bounds, line.read.values())
         if any(not gone(rec.offset) for rec in within):
@@ -361,8 +361,8 @@ def _warned(storage: Storage, asked: Asked) -> bool:
     seen = RestorePlanner(context).sketch()
     topics = [seen.archived.topics[topic.topic_id] for topic in seen.plan.topics]
     return any(
-        "exact" in told or "its state is kept" in told
-        for told in plan_point(context.archive, seen.archived, topics, None).warnings
+        "exact" in reported or "its state is kept" in reported
+        for reported in plan_point(context.archive, seen.archived, topics, None).warnings
     )
 
 

@@ -23,14 +23,14 @@ HOUR = 3_600_000
 @dataclass(frozen=True)
 class Rec:
     """A record. `place` is the offset by which it comes to lie before a point in the order of the log: its own, or that
-    of its transaction's marker. `told`: a consumer of committed records sees it. `batch`: the offset of its batch."""
+    of its transaction's marker. `visible`: to a consumer of committed records. `batch`: the offset of its batch."""
 
     offset: int
     time: int
     key: bytes
     value: bytes | None
     place: int
-    told: bool = True
+    visible: bool = True
     batch: int = field(default=-1, compare=False)
 
 
@@ -72,7 +72,7 @@ class Log:
                 times[at],
                 *row,
                 place=base + at if commits is None or self.plain else behind,
-                told=commits is not False,
+                visible=commits is not False,
                 batch=base,
             )
             for at, row in enumerate(rows)
@@ -88,8 +88,8 @@ class Log:
 
     def clean(self, below: int) -> None:
         """Remove what later records below an offset have overwritten, as the cleaner of a broker does."""
-        last = {rec.key: rec.offset for rec in self.records() if rec.told and rec.offset < below}
-        self._keep(lambda rec: not rec.told or last.get(rec.key, -1) <= rec.offset)
+        last = {rec.key: rec.offset for rec in self.records() if rec.visible and rec.offset < below}
+        self._keep(lambda rec: not rec.visible or last.get(rec.key, -1) <= rec.offset)
 
     def forget(self, key: bytes) -> None:
         """Remove all records of a key."""
@@ -149,7 +149,7 @@ class Line:
 
     def take(self, log: Log, start: int, end: int) -> None:
         """Read a range of the log."""
-        found = {rec.offset: rec for rec in log.records(start, end) if rec.told or not log.plain}
+        found = {rec.offset: rec for rec in log.records(start, end) if rec.visible or not log.plain}
         self.read, self.log = self.read | found, self.log | found
         self.written |= {at: rec for at, rec in log.written.items() if start <= at < end}
         self.end = max(self.end, end)
@@ -241,7 +241,7 @@ class Bounds:
 
     def _has(self, rec: Rec, time: int) -> bool:
         return (
-            rec.told
+            rec.visible
             and (self.end is None or rec.place < self.end)
             and (self.since is None or time >= self.since)
             and (self.before is None or time < self.before)
@@ -354,10 +354,10 @@ class Reference:
         """Erase a key of a topic everywhere: from the cluster too, as whoever asks for it must."""
         for where, line in self.seen.items():
             if where[0] in topic_ids:
-                told = [at for at, rec in line.read.items() if rec.key == key and rec.told]
-                last = max(told, default=-1)
-                last = -1 if told and line.read[last].value is None else last
-                self.erased.setdefault(where, {}).update(dict.fromkeys(told, last))
+                notes = [at for at, rec in line.read.items() if rec.key == key and rec.visible]
+                last = max(notes, default=-1)
+                last = -1 if notes and line.read[last].value is None else last
+                self.erased.setdefault(where, {}).update(dict.fromkeys(notes, last))
         for where, log in self.logs.items():
             if where[0] in topic_ids:
                 log.forget(key)

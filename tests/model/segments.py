@@ -36,7 +36,7 @@ def segments_of(
     """Write a segment of some batches of a log: none if it would have no record in a format of records."""
     if place.format is FormatName.KAFKA:
         return [_of_batches(place, topic, key, log, group)]
-    records = [rec for batch in group for rec in batch.records if rec.told]
+    records = [rec for batch in group for rec in batch.records if rec.visible]
     if not records:
         return []
     layout = LAYOUTS[place.format]

@@ -32,8 +32,8 @@ def test_a_seed_is_a_history() -> None:
 
 
 def test_a_history_prints_itself_as_it_is_pasted() -> None:
-    told = history(Settings("compact"), Write("ab"), Backup(dies=3))
-    assert str(told) == "history(\n    Settings(policy='compact'),\n    Write(),\n    Backup(dies=3),\n)"
+    reported = history(Settings("compact"), Write("ab"), Backup(dies=3))
+    assert str(reported) == "history(\n    Settings(policy='compact'),\n    Write(),\n    Backup(dies=3),\n)"
 
 
 def test_known_faults_have_names_of_their_own() -> None:

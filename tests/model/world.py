@@ -84,8 +84,8 @@ class Pasted:
 
     def __repr__(self) -> str:
         said = [(item, getattr(self, item.name)) for item in fields(self)]  # type: ignore[arg-type]
-        told = ", ".join(f"{item.name}={value!r}" for item, value in said if value != item.default)
-        return f"{type(self).__name__}({told})"
+        text = ", ".join(f"{item.name}={value!r}" for item, value in said if value != item.default)
+        return f"{type(self).__name__}({text})"
 
 
 @dataclass(frozen=True, repr=False)

@@ -63,7 +63,7 @@ class Lie:
     node: int | None = None
     topic: str | None = None
     partition: int | None = None
-    told: int = 0
+    used: int = 0
 
     def __str__(self) -> str:
         where = "".join(
@@ -86,10 +86,10 @@ class Lie:
 
 @dataclass(slots=True)
 class Lies:
-    """Those that may be told now; `told` counts by request and kind. Safe for several threads."""
+    """Those that may be told now; `used` counts by request and kind. Safe for several threads."""
 
     active: list[Lie] = field(default_factory=list)
-    told: Counter[str] = field(default_factory=Counter)
+    used: Counter[str] = field(default_factory=Counter)
     _lock: Lock = field(default_factory=Lock)
 
     def of_request(self, api: Api, node: int) -> Lie | None:
@@ -114,10 +114,10 @@ class Lies:
                     lie.after -= 1
                     continue
                 lie.times -= 1
-                lie.told += 1
+                lie.used += 1
                 if lie.times == 0:
                     self.active.remove(lie)
-                self.told[f"{api.name}: {lie.kind.value}"] += 1
+                self.used[f"{api.name}: {lie.kind.value}"] += 1
                 return lie
         return None
 

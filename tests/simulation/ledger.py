@@ -54,7 +54,7 @@ class Ledger:
     cuts: Counter[Place] = field(default_factory=Counter)  # elections that lost records
     required: Seen = field(default_factory=dict)
     archived: dict[Place, int] = field(default_factory=dict)  # one past the last archived offset
-    told: list[LossFact] = field(default_factory=list)
+    reported: list[LossFact] = field(default_factory=list)
 
     def seen(self, cluster: SimulatedCluster) -> Seen:
         """The committed records that are in the logs now."""
@@ -73,7 +73,7 @@ class Ledger:
     def succeeded(self, before: Seen, after: Seen, loss: Iterable[LossFact], old_ends: Mapping[Place, int]) -> None:
         """A backup has: what was in the logs from its beginning to its end is archived, but for what it says. It is one
         of an earlier moment where it was told an end of that moment."""
-        self.told += loss
+        self.reported += loss
         for place, records in before.items():
             still = after.get(place, {})
             wanted = self.required.setdefault(place, {})
@@ -149,7 +149,7 @@ def _check_partition(
         one
         for one, offset in ledger.required.get(place, {}).items()
         if one not in known
-        and not _told(ledger, name, number, offset)
+        and not _reported(ledger, name, number, offset)
         and not _lost(partition, ledger.written[one], living=living)
     ]
     violated("missing", missing)
@@ -162,7 +162,7 @@ def _is_wanted(ledger: Ledger, name: str, topic_id: str, topic: Topic, living: T
     return any(
         number >= len(topic.partitions)
         or (
-            not _told(ledger, name, number, offset)
+            not _reported(ledger, name, number, offset)
             and not _lost(topic.partitions[number], ledger.written[one], living=topic is living)
         )
         for (owner, number), records in ledger.required.items()
@@ -213,9 +213,9 @@ def _within(ancestry: Mapping[int, int], item: Written) -> bool:
     return item.record.offset < ancestry.get(item.epoch, 0)
 
 
-def _told(ledger: Ledger, name: str, number: int, offset: int) -> bool:
+def _reported(ledger: Ledger, name: str, number: int, offset: int) -> bool:
     return any(
-        (fact.topic, fact.partition) == (name, number) and fact.start <= offset < fact.end for fact in ledger.told
+        (fact.topic, fact.partition) == (name, number) and fact.start <= offset < fact.end for fact in ledger.reported
     )
 
 

@@ -69,17 +69,17 @@ FALSE_ALARMS = frozenset({"ArchiveRolledBack", "ArchiveOwned", "StateAltered"})
 
 @dataclass
 class Outcome:
-    """The outcome of a seed. `runs` says how each attempt ended, `told` counts lies and faults that were told."""
+    """The outcome of a seed. `runs` says how each attempt ended, `used` counts lies and faults that came up."""
 
     seed: int
     schedule: str
     runs: list[str] = field(default_factory=list)
-    told: Counter[str] = field(default_factory=Counter)
+    used: Counter[str] = field(default_factory=Counter)
     violations: list[Violation] = field(default_factory=list)
     history: list[str] = field(default_factory=list)
     seconds: float = 0.0
     restored: bool = False
-    loss_told: bool = False
+    loss_reported: bool = False
     bundles: int = 0
 
     @property
@@ -89,7 +89,7 @@ class Outcome:
             return "promise broken"
         if not self.restored:
             return "nothing to restore"
-        return "restored, loss told" if self.loss_told else "restored"
+        return "restored, loss told" if self.loss_reported else "restored"
 
     def __str__(self) -> str:
         lines = [self.schedule, "what happened:", *(f"  {line}" for line in self.history)]
@@ -127,8 +127,8 @@ class Simulation:
             self._back_up(source)
             if self._ledger.required:
                 self._restore(source, target)
-            self._outcome.told += source.lies.told + target.lies.told + self._faults.told + self._front.told
-            self._front.told.clear()
+            self._outcome.used += source.lies.used + target.lies.used + self._faults.used + self._front.used
+            self._front.used.clear()
             self._outcome.bundles = sum(names.parse_bundle(info.path) is not None for info in self._inner.list())
         self._outcome.seconds = time.monotonic() - began
         return self._outcome
@@ -209,7 +209,7 @@ class Simulation:
         result = self._attempt(cluster, history, run_id, attempt, limits, start)
         if result is None or result.outcome != "Succeeded":
             if result is not None:
-                self._ledger.told += result.loss
+                self._ledger.reported += result.loss
             return False
         after = cluster.do(lambda: self._ledger.seen(cluster))
         self._ledger.succeeded(before, after, result.loss, cluster.old_ends)
@@ -263,9 +263,9 @@ class Simulation:
         if result is None or result.outcome != "Succeeded":
             self._violated("a whole archive cannot be restored", "restore", self._outcome.runs[-1])
             return
-        self._ledger.told += result.loss
+        self._ledger.reported += result.loss
         target.do(history.finish)
-        self._outcome.restored, self._outcome.loss_told = True, bool(self._ledger.told)
+        self._outcome.restored, self._outcome.loss_reported = True, bool(self._ledger.reported)
         self._compare(source, target)
 
     def _fewer_replicas(self) -> dict[str, Any]:
@@ -465,7 +465,7 @@ class Tally:
     a lie was told."""
 
     schedules: int = 0
-    told: Counter[str] = field(default_factory=Counter)
+    used: Counter[str] = field(default_factory=Counter)
     runs: Counter[str] = field(default_factory=Counter)
     verdicts: Counter[str] = field(default_factory=Counter)
     by_kind: dict[str, Counter[str]] = field(default_factory=dict)
@@ -473,10 +473,10 @@ class Tally:
 
     def add(self, outcome: Outcome) -> None:
         self.schedules += 1
-        self.told += outcome.told
+        self.used += outcome.used
         self.runs.update(outcome.runs)
         self.verdicts[outcome.verdict] += 1
-        for kind in outcome.told:
+        for kind in outcome.used:
             self.by_kind.setdefault(kind, Counter())[outcome.verdict] += 1
         for kind in {violation.kind for violation in outcome.violations}:
             self.seeds.setdefault(kind, []).append(outcome.seed)

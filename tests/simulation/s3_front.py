@@ -80,7 +80,7 @@ class S3Front:
     def __init__(self, world: World) -> None:
         self.objects: dict[str, bytes] = {}
         self.faults: list[HttpFault] = []
-        self.told: Counter[str] = Counter()
+        self.used: Counter[str] = Counter()
         self._world = world
         self._written: dict[str, float] = {}  # when, in seconds since the epoch
         self._newest = ""
@@ -182,7 +182,7 @@ class S3Front:
             fault.times -= 1
             if fault.times == 0:
                 self.faults.remove(fault)
-            self.told[f"S3 {method}: {fault.kind.value}"] += 1
+            self.used[f"S3 {method}: {fault.kind.value}"] += 1
             return fault.kind
         return None
 

@@ -61,7 +61,7 @@ class StoreFaults:
     """Those to come. `newest` is what was written since a list was complete. Safe for several threads."""
 
     active: list[StoreFault] = field(default_factory=list)
-    told: Counter[str] = field(default_factory=Counter)
+    used: Counter[str] = field(default_factory=Counter)
     newest: list[str] = field(default_factory=list)
     _lock: Lock = field(default_factory=Lock)
 
@@ -76,7 +76,7 @@ class StoreFaults:
                 fault.times -= 1
                 if fault.times == 0:
                     self.active.remove(fault)
-                self.told[f"{operation}: {fault.kind.value}"] += 1
+                self.used[f"{operation}: {fault.kind.value}"] += 1
                 return fault.kind
         return None
 

@@ -12,7 +12,7 @@ from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.connection import Limits
 from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
 from logkeep_engine.kafka.queries import ClusterView
-from logkeep_engine.kafka.retry import BrokerTrouble
+from logkeep_engine.kafka.retry import RetriableError
 from tests.kafka.restores import bring_back
 from tests.simulation.backing_up import ask_first, backup, state_of, wait_no_longer
 from tests.simulation.cluster import SimulatedCluster, Topic, World
@@ -113,7 +113,7 @@ def test_a_broker_that_gives_no_answer_does_not_bring_back_what_most_say_is_dele
 
     async def silent(pool: BrokerPool, node: int, names: Sequence[str]) -> ClusterView:
         if node == 2 and CONSUMER_OFFSETS not in names:
-            raise BrokerTrouble("no answer")
+            raise RetriableError("no answer")
         return await view(pool, node, names)
 
     monkeypatch.setattr(BrokerPool, "_view", silent)

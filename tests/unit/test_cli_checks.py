@@ -43,9 +43,9 @@ WRONG: list[tuple[str, Mapping[str, Any], str]] = [
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-@pytest.mark.parametrize(("kind", "changes", "told"), WRONG)
+@pytest.mark.parametrize(("kind", "changes", "expected"), WRONG)
 def test_a_file_that_the_operator_refuses_is_refused_before_anything_is_asked(
-    kind: str, changes: Mapping[str, Any], told: str, dry_run: bool
+    kind: str, changes: Mapping[str, Any], expected: str, dry_run: bool
 ) -> None:
     spec = {**SPECS[kind], **changes}
     document = {"apiVersion": "logkeep.dev/v1alpha1", "kind": kind, "metadata": {"name": "one"}, "spec": spec}
@@ -53,10 +53,10 @@ def test_a_file_that_the_operator_refuses_is_refused_before_anything_is_asked(
     options = ["--dry-run"] if dry_run and command != "drill" else []
     done = CliRunner().invoke(app, [command, "-f", "-", *options], input=json.dumps(document))
     assert (done.exit_code, done.stdout) == (2, "")
-    assert f"error: {told}" in done.stderr
+    assert f"error: {expected}" in done.stderr
     with pytest.raises(SpecInvalid) as refused:
         check_spec(parse_backup(spec) if kind == BACKUP else parse_restore(spec))
-    assert told in str(refused.value), "the operator says the same"
+    assert expected in str(refused.value), "the operator says the same"
 
 
 REFUSED_EARLY = [
@@ -73,9 +73,9 @@ REFUSED_EARLY = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "run_id", "code", "told"), REFUSED_EARLY)
+@pytest.mark.parametrize(("arguments", "run_id", "code", "expected"), REFUSED_EARLY)
 def test_json_of_what_is_refused_before_it_begins_is_that_of_a_failed_run(
-    arguments: list[str], run_id: str, code: str, told: str
+    arguments: list[str], run_id: str, code: str, expected: str
 ) -> None:
     document = {
         "apiVersion": "logkeep.dev/v1alpha1",
@@ -91,12 +91,12 @@ def test_json_of_what_is_refused_before_it_begins_is_that_of_a_failed_run(
     result = RunResult.from_json(json.dumps(found))
     assert (done.exit_code, result.exit_code, result.outcome) == (2, 2, "Failed")
     assert (result.run_id, result.error_code) == (run_id, code)
-    assert result.message.startswith(told), result.message
+    assert result.message.startswith(expected), result.message
     assert "error: " in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         (TopicExists("topic a exists", hint="Go."), "error: TopicExists: topic a exists\nhint: Go.\n"),
         (SpecError("spec.point: wrong"), "error: spec.point: wrong\n"),
@@ -105,11 +105,11 @@ def test_json_of_what_is_refused_before_it_begins_is_that_of_a_failed_run(
     ],
 )
 def test_an_error_begins_with_the_reason_that_has_a_page_about_it(
-    error: Exception, told: str, capsys: pytest.CaptureFixture[str]
+    error: Exception, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(typer.Exit), errors(debug=False):
         raise error
-    assert capsys.readouterr().err.startswith(told)
+    assert capsys.readouterr().err.startswith(expected)
 
 
 @pytest.mark.parametrize("kind", [BACKUP, RESTORE])

@@ -77,12 +77,12 @@ def test_drills_of_an_archive_are_told() -> None:
     assert (rows["recovery time"], rows["drilled"], rows["drill report"]) == ("12m 5s", "10/200", "s3://r")
 
 
-@pytest.mark.parametrize(("refused", "told"), [(0, "no"), (1, "for 1 reason"), (2, "for 2 reasons")])
-def test_a_dry_run_counts_its_reasons(refused: int, told: str) -> None:
+@pytest.mark.parametrize(("refused", "expected"), [(0, "no"), (1, "for 1 reason"), (2, "for 2 reasons")])
+def test_a_dry_run_counts_its_reasons(refused: int, expected: str) -> None:
     found = {"refused": refused, "records": 1}
     status = {"dryRun": found, "run": {"id": "r1", "outcome": "DryRun"}, "progress": {"percent": 0}}
     rows = dict(lines.detail({"kind": "KafkaRestore", "metadata": {}, "status": status}, NOW))
-    assert rows["would be refused"] == told
+    assert rows["would be refused"] == expected
     assert "progress" not in rows
 
 
@@ -291,10 +291,10 @@ def test_topics_are_named_with_how_far_behind_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"), [(0, "0s"), (119, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h"), (172800, "2d")]
+    ("seconds", "expected"), [(0, "0s"), (119, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h"), (172800, "2d")]
 )
-def test_an_age_has_one_unit(seconds: int, told: str) -> None:
-    assert lines.age(datetime.fromtimestamp(NOW.timestamp() - seconds, UTC).isoformat(), NOW) == told
+def test_an_age_has_one_unit(seconds: int, expected: str) -> None:
+    assert lines.age(datetime.fromtimestamp(NOW.timestamp() - seconds, UTC).isoformat(), NOW) == expected
 
 
 def test_what_is_no_time_is_no_age() -> None:
@@ -356,8 +356,8 @@ def test_a_name_may_say_its_kind() -> None:
 
 def test_a_right_that_is_missing_is_named() -> None:
     lacking = 'secrets "s3" is forbidden: User "eve" cannot get resource "secrets" in API group "" in the namespace'
-    told = {"kind": "Status", "message": f'{lacking} "team"', "details": {"name": "s3", "kind": "secrets"}}
-    said = json.dumps(told).encode()
+    reported = {"kind": "Status", "message": f'{lacking} "team"', "details": {"name": "s3", "kind": "secrets"}}
+    said = json.dumps(reported).encode()
     error = api_error(403, said, kind="Secret", plural="secrets", namespace="team", name="s3")
     assert isinstance(error, RightMissing)
     assert error.message == "User 'eve' lacks a right: get on secrets in namespace team."

@@ -62,10 +62,10 @@ def test_no_line_has_blanks_at_its_end(out: type[io.StringIO], monkeypatch: pyte
 def test_a_package_that_is_not_installed_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit) as left, errors(debug=False):
         raise ModuleNotFoundError("No module named 'confluent_kafka'", name="confluent_kafka")
-    told = capsys.readouterr().err
+    reported = capsys.readouterr().err
     assert left.value.exit_code == ExitCode.REFUSED
-    assert "needs the Python package confluent_kafka, which is not installed here" in told
-    assert "pip install '.[engine]'" in told
+    assert "needs the Python package confluent_kafka, which is not installed here" in reported
+    assert "pip install '.[engine]'" in reported
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,9 @@ def test_a_result_counts_positions_by_their_name_and_says_how_far_a_sampled_dril
         runs=20,
     )
     assert ("positions of groups", "5") in _result_rows(done, moves_groups=True)
-    told = ("drilled", "40/200, all partitions within 20 runs")
-    assert told in _result_rows(replace(done, drill=drill), moves_groups=False)
-    assert told not in _result_rows(replace(done, drill=drill, outcome="Failed"), moves_groups=False)
+    lines = ("drilled", "40/200, all partitions within 20 runs")
+    assert lines in _result_rows(replace(done, drill=drill), moves_groups=False)
+    assert lines not in _result_rows(replace(done, drill=drill, outcome="Failed"), moves_groups=False)
 
 
 def test_a_restore_says_when_and_how_held_topics_are_to_be_released(capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,8 +123,8 @@ def test_a_restore_says_when_and_how_held_topics_are_to_be_released(capsys: pyte
     assert "holdFor" not in capsys.readouterr().err
     timed = parse_restore({**plain, "topics": {**topics, "holdFor": "1h"}})
     _print_result(done, Output.TEXT, timed)
-    told = "spec.topics.holdFor ends at 1970-01-01T01:00:09Z; then: logkeep release -f FILE --run-id r1"
-    assert told in " ".join(capsys.readouterr().err.split())
+    text = "spec.topics.holdFor ends at 1970-01-01T01:00:09Z; then: logkeep release -f FILE --run-id r1"
+    assert text in " ".join(capsys.readouterr().err.split())
     _print_result(replace(done, earlier_run="r0", earlier_end=3.0), Output.TEXT, timed)
     assert "ends at 1970-01-01T01:00:03Z" in " ".join(capsys.readouterr().err.split())
     _print_result(replace(done, held_topics=None), Output.TEXT, timed)

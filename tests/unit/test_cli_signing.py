@@ -52,13 +52,13 @@ def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_keys_are_those_of_the_folder(tmp_path: Path, keys: Path, command: str) -> None:
     storage = open_uri(f"file://{tmp_path}/archive")
     a_run(storage, 0, ALICE)
-    told = CliRunner().invoke(app, [command, storage.uri, "--signing-dir", str(keys)])
-    assert told.exit_code == 0, told.output
+    reported = CliRunner().invoke(app, [command, storage.uri, "--signing-dir", str(keys)])
+    assert reported.exit_code == 0, reported.output
     storage.put("archive.json", Archive.open(storage).storage.read("archive.json"))  # as nobody has signed it
     assert CliRunner().invoke(app, [command, storage.uri]).exit_code == 0
-    told = CliRunner().invoke(app, [command, storage.uri, "--signing-dir", str(keys)])
-    assert told.exit_code == (1 if command == "verify" else 2)
-    assert "archive.json: it has no signature" in told.output
+    reported = CliRunner().invoke(app, [command, storage.uri, "--signing-dir", str(keys)])
+    assert reported.exit_code == (1 if command == "verify" else 2)
+    assert "archive.json: it has no signature" in reported.output
     assert ENV_SIGNING_DIR not in os.environ
 
 
@@ -73,15 +73,15 @@ def test_the_option_counts_more_than_the_variable(tmp_path: Path, keys: Path, mo
 
 @pytest.mark.parametrize("given", ["", "missing"])
 def test_what_is_no_folder_is_refused(tmp_path: Path, given: str) -> None:
-    told = CliRunner().invoke(app, ["verify", f"file://{tmp_path}", "--signing-dir", given])
-    assert told.exit_code == 2
-    assert f"'{given}' is not a folder" in told.stderr
+    reported = CliRunner().invoke(app, ["verify", f"file://{tmp_path}", "--signing-dir", given])
+    assert reported.exit_code == 2
+    assert f"'{given}' is not a folder" in reported.stderr
 
 
 def test_a_folder_without_a_key_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(ENV_SIGNING_DIR, raising=False)
     a_run(open_uri(f"file://{tmp_path}/archive"), 0, ALICE)
-    told = CliRunner().invoke(app, ["inspect", f"file://{tmp_path}/archive", "--signing-dir", str(tmp_path)])
-    assert told.exit_code == 2
-    assert f"{tmp_path} has no key" in told.stderr
-    assert "--signing-dir" in told.stderr
+    reported = CliRunner().invoke(app, ["inspect", f"file://{tmp_path}/archive", "--signing-dir", str(tmp_path)])
+    assert reported.exit_code == 2
+    assert f"{tmp_path} has no key" in reported.stderr
+    assert "--signing-dir" in reported.stderr

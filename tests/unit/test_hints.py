@@ -90,10 +90,10 @@ def test_only_a_pod_is_told_of_secrets(
     monkeypatch.setenv(ENV_POD_NAMESPACE, "team")
     assert pod in error().hint
     monkeypatch.delenv(ENV_POD_NAMESPACE)
-    told = error().hint
-    assert command in told
+    reported = error().hint
+    assert command in reported
     for word in ("secretRef", "Check that the Secret", "the operator", "ServiceAccount", "annotation"):
-        assert word not in told
+        assert word not in reported
 
 
 def test_executors_know_that_they_are_pods() -> None:

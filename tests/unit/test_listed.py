@@ -27,8 +27,8 @@ def jar(path: Path, *coordinates: tuple[str, str, str]) -> Path:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("META-INF/MANIFEST.MF", path.name)
         for group, artifact, version in coordinates:
-            told = f"# made by hand\nversion={version}\ngroupId={group}\nartifactId={artifact}\n"
-            archive.writestr(f"META-INF/maven/{group}/{artifact}/pom.properties", told)
+            text = f"# made by hand\nversion={version}\ngroupId={group}\nartifactId={artifact}\n"
+            archive.writestr(f"META-INF/maven/{group}/{artifact}/pom.properties", text)
     return path
 
 

@@ -65,10 +65,10 @@ def needed(names: set[str]) -> dict[str, str]:
     while more := names - found.keys():
         for name in more:
             found[name] = distribution(name).version
-            told = [Requirement(line) for line in requires(name) or ()]
+            lines = [Requirement(line) for line in requires(name) or ()]
             names |= {
                 canonicalize_name(one.name)
-                for one in told
+                for one in lines
                 if one.marker is None or one.marker.evaluate({"extra": "", "python_version": "3.11"})
             }
     return found

@@ -21,8 +21,8 @@ TARGETS = re.search(r"^\.PHONY: ((?:.*\\\n)*.*)$", (ROOT / "Makefile").read_text
 def test_help_tells_every_target() -> None:
     assert TARGETS is not None
     printed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    told = re.findall(r"^  make (\S+) +\S", printed, re.MULTILINE)
-    assert sorted(told) == sorted(TARGETS[1].replace("\\\n", " ").split())
+    reported = re.findall(r"^  make (\S+) +\S", printed, re.MULTILINE)
+    assert sorted(reported) == sorted(TARGETS[1].replace("\\\n", " ").split())
 
 
 def test_the_guide_names_targets_that_are_there() -> None:

@@ -37,7 +37,7 @@ def test_the_first_update_is_told_at_once_and_of_the_next_second_only_the_newest
     assert context.updates == [update(0, 1)]
     clock.now += 1
     progress.tell(update(0, 4))
-    assert sorted(context.updates[1:], key=lambda told: told.task) == [update(0, 4), update(1, 30)]
+    assert sorted(context.updates[1:], key=lambda reported: reported.task) == [update(0, 4), update(1, 30)]
     clock.now += 1
     progress.tell(update(1, 50))
     assert context.updates[3:] == [update(1, 50)]

@@ -9,7 +9,7 @@ import pytest
 from logkeep_engine.contract.names import KEY_PROGRESS, KEY_RESULT
 from logkeep_engine.contract.run import MAX_LIST, MAX_PARTITIONS_SHOWN, Progress, RunResult
 from logkeep_engine.errors import DataLoss, StorageRefused
-from logkeep_engine.report import CallbackSink, ProgressRange, Reporter, failed, told_warnings
+from logkeep_engine.report import CallbackSink, ProgressRange, Reporter, bounded_warnings, failed
 from logkeep_engine.spark.config_map import ConfigMaps, ConfigMapSink
 from logkeep_engine.tasks import PartitionUpdate
 from tests.cluster.process import wait_until
@@ -33,15 +33,15 @@ def shown(progress: Progress) -> list[tuple[int, int, int, int]]:
 
 
 @pytest.mark.parametrize(
-    ("message", "hint", "told"),
+    ("message", "hint", "expected"),
     [
         ("nothing was written", "Delete it.", "nothing was written. Delete it."),
         ("It is gone.", "Make it.", "It is gone. Make it."),
         ("It is gone", "", "It is gone"),
     ],
 )
-def test_a_hint_is_a_sentence_of_its_own(message: str, hint: str, told: str) -> None:
-    assert str(DataLoss(message, hint=hint)) == told
+def test_a_hint_is_a_sentence_of_its_own(message: str, hint: str, expected: str) -> None:
+    assert str(DataLoss(message, hint=hint)) == expected
 
 
 def test_chunks_of_a_partition_add_up() -> None:
@@ -178,9 +178,9 @@ def test_errors_become_results(error: BaseException, code: str, exit_code: int, 
 
 def test_warnings_that_have_no_room_are_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     found = [f"topic t-{number}" for number in range(25)]
-    assert told_warnings(found[:MAX_LIST]) == tuple(found[:MAX_LIST])
-    told = told_warnings(found)
-    assert told == (*found[: MAX_LIST - 1], "and 6 more warnings, which the driver's log has")
+    assert bounded_warnings(found[:MAX_LIST]) == tuple(found[:MAX_LIST])
+    reported = bounded_warnings(found)
+    assert reported == (*found[: MAX_LIST - 1], "and 6 more warnings, which the driver's log has")
     assert caplog.messages == found[MAX_LIST - 1 :]
 
 

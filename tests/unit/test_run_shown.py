@@ -108,8 +108,8 @@ def test_what_is_verified_is_not_called_restored(capsys: pytest.CaptureFixture[s
         shown.show(progress(phase="Running"))
         shown.show(progress(phase="Verifying"))
         shown.show(progress(phase="Finishing"))
-    told = [line.split(",")[3].split()[2] for line in capsys.readouterr().err.splitlines()]
-    assert told == ["restored", "compared", "compared"]
+    lines = [line.split(",")[3].split()[2] for line in capsys.readouterr().err.splitlines()]
+    assert lines == ["restored", "compared", "compared"]
 
 
 @pytest.mark.parametrize("program", [app, kubectl.app])

@@ -107,9 +107,9 @@ def test_a_conversion_takes_no_plan_that_nobody_has_signed(source: LocalStorage,
     convert(source, target, FormatName.KAFKA)
     plan = "runs/convert-1/convert-plan.json"
     target.put(plan, Archive.open(target).storage.read(plan))
-    told = convert(source, target, FormatName.KAFKA, run_id="convert-2").result
-    assert (told.outcome, told.error_code) == ("Failed", ArchiveUnsigned.__name__)
-    assert f"{plan}: it has no signature" in told.message
+    reported = convert(source, target, FormatName.KAFKA, run_id="convert-2").result
+    assert (reported.outcome, reported.error_code) == ("Failed", ArchiveUnsigned.__name__)
+    assert f"{plan}: it has no signature" in reported.message
 
 
 def test_an_erasure_leaves_no_digests_that_it_cannot_trust(source: LocalStorage) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 
-from logkeep_engine.cli.errors import told
+from logkeep_engine.cli.errors import with_code
 from logkeep_engine.cli.options import Output
 from logkeep_engine.cli.output import byte_count, facts, print_json, say, stdout, table
 from logkeep_engine.cli.running import say_warnings
 from logkeep_engine.contract.dry_run import DryRunReport, PlannedClusterState, PlannedRetention
 from logkeep_engine.contract.names import BACKUP, ExitCode
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.values import human_duration, so_many, told_aborted
+from logkeep_engine.contract.values import describe_aborted, human_duration, so_many
 
 _DEFAULT = "default"
 
@@ -46,7 +46,7 @@ def show_dry_run(result: RunResult, output: Output) -> None:
         say(f"not checked: {note}")
     say_warnings(result)
     for refusal in report.refusals:
-        say(f"refused: {told(refusal.code, refusal.message)}")
+        say(f"refused: {with_code(refusal.code, refusal.message)}")
 
 
 def exit_code_of(result: RunResult) -> int:
@@ -66,7 +66,7 @@ def _rows(result: RunResult, report: DryRunReport) -> list[tuple[str, str]]:
         ),
         ("partitions", str(report.partitions)),
         ("records", f"{most}{report.records}"),
-        *([("left out", told_aborted(report.aborted_records))] if report.aborted_records else []),
+        *([("left out", describe_aborted(report.aborted_records))] if report.aborted_records else []),
         ("bytes", f"{most}{byte_count(report.bytes)}"),
         ("requests", f"about {report.requests} to Kafka, {report.storage_requests} to the storage"),
     ]
@@ -87,7 +87,7 @@ def _rows(result: RunResult, report: DryRunReport) -> list[tuple[str, str]]:
     if report.point:
         rows.append(("point", report.point))
     if report.retention is not None:
-        goes = report.retention.told() if report.retention.topics else "nothing"
+        goes = report.retention.describe() if report.retention.topics else "nothing"
         rows.append(("retention", f"would remove {goes}"))
     rows.append(
         ("refused", f"for {report.refused} reasons" if report.refused > 1 else "yes" if report.refused else "no")

@@ -113,7 +113,7 @@ class errors(AbstractContextManager[None]):  # noqa: N801 (used as a function)
         if isinstance(error, LogkeepError):
             if isinstance(error, ArchiveDamaged):
                 say_damage(error.faults)
-            fail(error.exit_code, told(error.code, error.message), error.hint)
+            fail(error.exit_code, with_code(error.code, error.message), error.hint)
         if isinstance(error, OutputFailed) and error.errno == errno.EPIPE:
             raise typer.Exit(CLOSED_PIPE) from None
         if isinstance(error, BrokenPipeError):  # of stderr, say
@@ -141,14 +141,14 @@ def _is_for_users(record: logging.LogRecord) -> bool:
     return record.name != logging.root.name
 
 
-def told(code: str, message: str) -> str:
+def with_code(code: str, message: str) -> str:
     """Return the message of an error, after the word by which docs/conditions has a page about it."""
     return message if not code or code in _GENERAL else f"{code}: {message}"
 
 
 def say_failure(result: RunResult) -> None:
     """Say why a run has failed."""
-    say(f"error: {told(result.error_code, result.message)}")
+    say(f"error: {with_code(result.error_code, result.message)}")
 
 
 def fail(code: int, message: str, hint: str = "") -> NoReturn:

@@ -23,7 +23,7 @@ from logkeep_engine.cli.output import print_line, visible
 from logkeep_engine.contract.cluster import ClusterSpec, Protocol, SaslMechanism
 from logkeep_engine.contract.endpoints import ENDPOINT, NOT_AN_ORIGIN
 from logkeep_engine.contract.names import ENV_SIGNING_DIR, OPTION_KEYS
-from logkeep_engine.contract.pattern_lists import told_unmatched
+from logkeep_engine.contract.pattern_lists import describe_unmatched
 from logkeep_engine.contract.patterns import Pattern, PatternInvalid
 from logkeep_engine.errors import SpecError
 
@@ -255,9 +255,9 @@ def options_of(group: Any) -> dict[str, object]:
 def refuse_unmatched(option: str, patterns: Sequence[str], names: Collection[str], what: str, hint: str) -> None:
     """Raises SpecError for patterns of an option that match none of these names. `what`: of what these are the
     names."""
-    told = told_unmatched(option, patterns, names, what)
-    if told:
-        raise SpecError("; ".join(told[:_UNMATCHED_SHOWN]), hint=hint)
+    text = describe_unmatched(option, patterns, names, what)
+    if text:
+        raise SpecError("; ".join(text[:_UNMATCHED_SHOWN]), hint=hint)
 
 
 def pattern(option: str, text: str) -> Pattern:

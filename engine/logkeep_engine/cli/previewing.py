@@ -22,7 +22,7 @@ def show_point(archive: Archive, at: str, output: Output) -> None:
         raise SpecError(f"--at: {error}") from error
     from logkeep_engine.archive.reading import view
     from logkeep_engine.restore.model.point import taken_at
-    from logkeep_engine.restore.model.point_preview import preview, told_groups
+    from logkeep_engine.restore.model.point_preview import describe_groups, preview
 
     as_of, by_time = PointSpec(as_of=at), PointSpec(timestamp=at)
     seen = view.choose(archive)
@@ -41,7 +41,7 @@ def show_point(archive: Archive, at: str, output: Output) -> None:
                 ("point", at),
                 ("asOf", f"at most {so_many(cut.records, 'record')}"),
                 ("timestamp", f"at most {so_many(timed.records, 'record')}"),
-                ("groups", told_groups(cut.groups)),
+                ("groups", describe_groups(cut.groups)),
             )
         )
     )

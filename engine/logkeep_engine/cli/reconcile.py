@@ -102,8 +102,8 @@ def _write_keys(out: Any, report: ReconcileReport, archive: Archive, state: Arch
         for records in open_partition(archive.storage, item.topic, segments, kept).records(min(left)):
             for record in records:
                 if record.offset in left and record.key is not None:
-                    told = base64.b64encode(record.key).decode()
-                    line = {"topic": item.topic, "partition": item.partition, "offset": record.offset, "key": told}
+                    text = base64.b64encode(record.key).decode()
+                    line = {"topic": item.topic, "partition": item.partition, "offset": record.offset, "key": text}
                     out.write(json.dumps(line, separators=(",", ":")) + "\n")
         if item.counts.stale > len(left):
             where = f"{item.topic}-{item.partition}"
@@ -118,8 +118,8 @@ def _print(report: ReconcileReport, output: Output) -> None:
     for item in report.partitions:
         counts = item.counts
         numbers = (counts.keys, counts.stale, counts.wrong, counts.expired)
-        told = [str(number) if item.keys is not None else "-" for number in numbers]
-        shown.add_row(item.topic, str(item.partition), *told, item.verdict.value)
+        lines = [str(number) if item.keys is not None else "-" for number in numbers]
+        shown.add_row(item.topic, str(item.partition), *lines, item.verdict.value)
     if report.partitions:
         stdout().print(shown)
     for item in report.partitions:

@@ -32,7 +32,7 @@ from logkeep_engine.contract.names import BACKUP, COMMAND_LINE, ExitCode
 from logkeep_engine.contract.restore_spec import GroupRestore, KafkaRestoreSpec, parse_restore
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import KafkaBackupSpec, parse_backup
-from logkeep_engine.contract.values import human_time, so_many, told_aborted
+from logkeep_engine.contract.values import describe_aborted, human_time, so_many
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.frame import with_clear_text_warnings
 
@@ -206,7 +206,7 @@ def _result_rows(result: RunResult, moves_groups: bool) -> list[tuple[str, str]]
     elif moves_groups:
         rows.append(_positions(result))
     if result.aborted_records:
-        rows.append(("left out", told_aborted(result.aborted_records)))
+        rows.append(("left out", describe_aborted(result.aborted_records)))
     if result.archive_id:
         rows.append(("archive", result.archive_id))
     if result.loss_offsets:
@@ -221,14 +221,14 @@ def _result_rows(result: RunResult, moves_groups: bool) -> list[tuple[str, str]]
             ("drill", measured.report),
         ]
         if measured.cycle and result.outcome == "Succeeded":
-            told = f"{measured.drilled}/{measured.total}, all partitions within {measured.runs} runs"
-            rows.append(("drilled", told))
+            reported = f"{measured.drilled}/{measured.total}, all partitions within {measured.runs} runs"
+            rows.append(("drilled", reported))
     if result.held_topics is not None:
         rows.append(("held topics", str(result.held_topics.topics)))
     if result.verification is not None:
         found = result.verification
-        told = found.message if _is_verdict(result) else f"{found.outcome}: {found.message}"
-        rows += [("verification", told), ("report", found.report)]
+        reported = found.message if _is_verdict(result) else f"{found.outcome}: {found.message}"
+        rows += [("verification", reported), ("report", found.report)]
     if result.cluster_state is not None:
         state = result.cluster_state
         rows += [

@@ -181,9 +181,9 @@ def _print_against(report: AgainstReport) -> None:
     missing = sum(item.missing_records for item in report.partitions)
     live = sum(item.live for item in report.partitions)
     compared = sum(bool(item.ranges) and not item.failed for item in report.partitions)
-    told = "nothing missing" if report.whole else f"{so_many(missing, 'record')} missing"
+    text = "nothing missing" if report.whole else f"{so_many(missing, 'record')} missing"
     print_line(
-        f"{told}: {so_many(live, 'record')} of the live log in "
+        f"{text}: {so_many(live, 'record')} of the live log in "
         f"{compared} of {so_many(len(report.partitions), 'archived partition')} compared"
         if report.partitions
         else "nothing compared: the archive has no partition"

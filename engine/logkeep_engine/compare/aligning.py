@@ -54,9 +54,9 @@ class Difference:
     fields: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return self.told(RESTORED)
+        return self.describe(RESTORED)
 
-    def told(self, sides: Sides) -> str:
+    def describe(self, sides: Sides) -> str:
         """Return the difference in a sentence."""
         one = self.records == 1
         source, target = sides.source_offset.format(self.source_offset), sides.target_offset.format(self.target_offset)

@@ -59,8 +59,8 @@ class PlacedDifference:
 
     def __str__(self) -> str:
         whole = self.found.source_offset is None and self.found.target_offset is None
-        told = f"the partition is {self.kind}" if whole else self.found.told(A_AND_B)
-        return f"{self.topic}-{self.partition}: {told}"
+        text = f"the partition is {self.kind}" if whole else self.found.describe(A_AND_B)
+        return f"{self.topic}-{self.partition}: {text}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the difference as the command prints it."""

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 from logkeep_engine.contract.facts.values import MAX_TIME, Count, TopicName
 from logkeep_engine.contract.facts.values import Text as AnyText
 from logkeep_engine.contract.model import Model
-from logkeep_engine.contract.values import so_many, told_aborted
+from logkeep_engine.contract.values import describe_aborted, so_many
 
 MAX_SHOWN = 20
 MAX_TEXT = 1024
@@ -124,7 +124,7 @@ class PlannedRetention(Model):
         """With the first items of the list."""
         return self.model_copy(update={"topics_shown": self.topics_shown[:most]})
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Return the amount that would go, in words."""
         snapshots = f" and {so_many(self.snapshots, 'snapshot')}" if self.snapshots else ""
         return f"{so_many(self.segments, 'segment')}{snapshots} of {so_many(self.topics, 'topic')}, {self.bytes} bytes"
@@ -210,20 +210,20 @@ class DryRunReport(Model):
             }
         )
 
-    def told(self, does: str) -> str:
+    def describe(self, does: str) -> str:
         """Return the report in a sentence. `does` is the verb of the run: restore, archive."""
         most = "" if self.exact else "at most "
         new = f" ({self.topics_created} to be created)" if self.topics_created else ""
         records, topics = so_many(self.records, "record"), so_many(self.topics, "topic")
         amount = f"would {does} {most}{records}, {self.bytes} bytes, {topics}{new}"
         if self.aborted_records:
-            amount += f", and leave out {told_aborted(self.aborted_records)}"
+            amount += f", and leave out {describe_aborted(self.aborted_records)}"
         if self.seconds is not None:
             amount += f", in about {self.seconds} s"
         if self.retention is not None and self.retention.topics:
-            amount += f"; its retention would remove {self.retention.told()}"
+            amount += f"; its retention would remove {self.retention.describe()}"
         if not self.refused:
             return amount
         word = "reason" if self.refused == 1 else "reasons"
-        told = f"would be refused for {self.refused} {word}, first: {self.refusals[0].message.rstrip('.')}"
-        return f"{told}; else it {amount}" if self.topics else told
+        text = f"would be refused for {self.refused} {word}, first: {self.refusals[0].message.rstrip('.')}"
+        return f"{text}; else it {amount}" if self.topics else text

@@ -46,7 +46,7 @@ def refuse(what: str, given: str, *where: int | str) -> NoReturn:
     raise ValidationError.from_exception_data("patterns", [InitErrorDetails(type=problem, loc=where, input=given)])
 
 
-def told_unmatched(field: str, patterns: Sequence[str], chosen: Collection[str], what: str) -> list[str]:
+def describe_unmatched(field: str, patterns: Sequence[str], chosen: Collection[str], what: str) -> list[str]:
     """Return a sentence for each pattern of a field, or of an option, that matches none of the names that were chosen.
     `what`: of what these are the names."""
     is_option = field.startswith("--")

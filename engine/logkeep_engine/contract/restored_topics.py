@@ -55,7 +55,7 @@ def _renames(rules: tuple[Rename, ...]) -> tuple[Rename, ...]:
 Renames = Annotated[tuple[Rename, ...], Field(max_length=MAX_PATTERNS), AfterValidator(_renames)]
 
 
-def told_unused(field: str, renames: Sequence[Rename], names: Collection[str], what: str) -> list[str]:
+def describe_unused(field: str, renames: Sequence[Rename], names: Collection[str], what: str) -> list[str]:
     """Return a sentence for each rule of a field that renames none of these names: what it is for keeps its name.
     `what`: of what these are the names."""
     rules = [rename.rule() for rename in renames]

@@ -58,7 +58,7 @@ def so_many(count: int, noun: str, plural: str = "") -> str:
     return f"1 {noun}" if count == 1 else f"{count} {plural or noun + 's'}"
 
 
-def told_aborted(records: int) -> str:
+def describe_aborted(records: int) -> str:
     """This many records of aborted transactions, in words."""
     return f"{so_many(records, 'record')} of aborted transactions"
 
@@ -71,12 +71,12 @@ def human_time(seconds: float) -> str:
 def human_duration(seconds: float) -> str:
     """93784 → 1d 2h: the two largest units."""
     left = int(seconds)
-    told: list[str] = []
+    lines: list[str] = []
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        if left >= size or (unit == "s" and not told):
-            told.append(f"{left // size}{unit}")
+        if left >= size or (unit == "s" and not lines):
+            lines.append(f"{left // size}{unit}")
             left %= size
-    return " ".join(told[:2])
+    return " ".join(lines[:2])
 
 
 def _quantity(text: str) -> str:

@@ -34,7 +34,7 @@ from logkeep_engine.convert.run import ConvertResult, Prepare
 from logkeep_engine.convert.source import NO_CLUSTER, ConvertSource
 from logkeep_engine.errors import ArchiveMismatch, ArchiveMissing, FolderRefused, UndecodableRecord
 from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
-from logkeep_engine.report import ProgressRange, Reporter, told_warnings
+from logkeep_engine.report import ProgressRange, Reporter, bounded_warnings
 from logkeep_engine.storage import ObjectInfo, Storage
 from logkeep_engine.tasks import TaskContext, TaskRunner, no_update
 from logkeep_engine.toolbox.offsets import decode_offset_record
@@ -160,7 +160,7 @@ class _Adoption(ArchivingRun):
             bytes=sum(entry.bytes for entry in entries),
             segments=len(entries),
             groups=len({group.group_id for group in source.groups}),
-            warnings=told_warnings(source.notes),
+            warnings=bounded_warnings(source.notes),
         )
 
 

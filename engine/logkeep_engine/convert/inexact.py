@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from logkeep_engine.archive.catalog.facts import GenerationChange, GenerationStep, Partition
 from logkeep_engine.archive.catalog.generations import NOWHERE, generation_of
 from logkeep_engine.archive.catalog.writer import Writer
-from logkeep_engine.convert.lineage import left_behind
+from logkeep_engine.convert.lineage import describe_old_ends
 from logkeep_engine.convert.plan import ConvertChunk
 from logkeep_engine.convert.source import ConvertSource
 
@@ -40,9 +40,9 @@ def carry_exact(writer: Writer, source: ConvertSource, chunks: Iterable[ConvertC
     )
 
 
-def told_of_logs(source: ConvertSource) -> Iterator[str]:
+def describe_logs(source: ConvertSource) -> Iterator[str]:
     """The warnings about old ends of logs, and about partitions of which the source has no exact point."""
-    yield from left_behind(source)
+    yield from describe_old_ends(source)
     for key, exact in sorted(source.exact.items()):
         if exact == NOWHERE:
             yield (

@@ -48,7 +48,7 @@ def leader_epochs(leaders: Mapping[Partition, Leaders]) -> Iterator[LeaderEpoch]
     return (LeaderEpoch(*key, *start) for key, item in sorted(leaders.items()) for start in item.epochs)
 
 
-def left_behind(source: ConvertSource) -> Iterator[str]:
+def describe_old_ends(source: ConvertSource) -> Iterator[str]:
     """The warnings about old ends of logs, which no conversion takes along."""
     for key, item in sorted(source.leaders.items()):
         if item.old_ends:

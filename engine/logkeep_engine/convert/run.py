@@ -33,7 +33,7 @@ from logkeep_engine.archiving import ArchivingRun, Committer, check_beginning
 from logkeep_engine.contract.archive_format import Compression, DigestAlgorithm, FormatName, FormatOptions
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.convert.inexact import carry_exact, told_of_logs
+from logkeep_engine.convert.inexact import carry_exact, describe_logs
 from logkeep_engine.convert.lineage import check_same_logs, leader_epochs, leaders_seen
 from logkeep_engine.convert.loss import LossReport
 from logkeep_engine.convert.plan import (
@@ -68,7 +68,7 @@ from logkeep_engine.formats.losses import LOSS_FILE
 from logkeep_engine.limits import UNLIMITED, Throttle
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.report import ProgressRange, Reporter, told_warnings
+from logkeep_engine.report import ProgressRange, Reporter, bounded_warnings
 from logkeep_engine.storage import Storage
 from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskRunner
 
@@ -390,8 +390,8 @@ class _ConvertRun(ArchivingRun):
                 partitions=sum(topic.partitions for topic in self._plan.topics),
                 groups=len({group.group_id for group in self._plan.groups}),
             )
-        notes = () if self._source is None else (*self._source.notes, *told_of_logs(self._source))
-        return replace(result, warnings=told_warnings((*self._notes, *self.losses.warnings(), *notes)))
+        notes = () if self._source is None else (*self._source.notes, *describe_logs(self._source))
+        return replace(result, warnings=bounded_warnings((*self._notes, *self.losses.warnings(), *notes)))
 
 
 class Aborted:

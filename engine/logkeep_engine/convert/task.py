@@ -114,14 +114,14 @@ def _convert(
     setting: ConvertSetting, work: ChunkWork, attempt: int, packing: Packing | None, progress: TaskProgress
 ) -> ChunkDone:
     count = LossCount(work.topic, work.chunk.partition)
-    told = _ChunkProgress(work, progress)
+    reported = _ChunkProgress(work, progress)
     entries = [
         entry
         for copied, segments in groupby(work.segments, partial(is_copied, setting.target.format))
         for entry in (
-            _copy(setting, work, segments, attempt, packing, told)
+            _copy(setting, work, segments, attempt, packing, reported)
             if copied
-            else _through_records(setting, work, segments, attempt, packing, count, told)
+            else _through_records(setting, work, segments, attempt, packing, count, reported)
         )
     ]
     chunk = work.chunk
@@ -131,14 +131,14 @@ def _convert(
 
 def _examine(setting: ConvertSetting, work: ChunkWork, progress: TaskProgress) -> ChunkDone:
     count = LossCount(work.topic, work.chunk.partition)
-    told = _ChunkProgress(work, progress)
+    reported = _ChunkProgress(work, progress)
     look = _looker(setting.target, count)
     for segment in work.segments:
         if is_copied(setting.target.format, segment):
             continue
         for records in read_records(setting.source, work.topic, work.chunk.partition, segment, work.aborted, count):
             look(records)
-            told.note(records[-1].offset + 1, len(records), 0)
+            reported.note(records[-1].offset + 1, len(records), 0)
     return ChunkDone(work.chunk.number, None, count.losses())
 
 

@@ -54,7 +54,7 @@ from logkeep_engine.errors import (
     StorageRefused,
 )
 from logkeep_engine.log.keys import WantedKeys
-from logkeep_engine.report import ProgressRange, Reporter, told_warnings
+from logkeep_engine.report import ProgressRange, Reporter, bounded_warnings
 from logkeep_engine.storage import LockedObject, Storage, UnseenObject
 from logkeep_engine.tasks import TaskRunner, no_update
 
@@ -328,7 +328,9 @@ class _ErasureRun(ArchivingRun):
 
     def result(self) -> RunResult:
         """Return the facts so far. `records`, `bytes` and `segments` are those that were erased and replaced."""
-        result = replace(super().result(), topics=1, partitions=self._partitions, warnings=told_warnings(self._notes))
+        result = replace(
+            super().result(), topics=1, partitions=self._partitions, warnings=bounded_warnings(self._notes)
+        )
         if self._earlier is None:
             return result
         run = self._earlier

@@ -21,7 +21,7 @@ from logkeep_engine.kafka.encoding import Call
 from logkeep_engine.kafka.features import finalized_features
 from logkeep_engine.kafka.kept_pool import KeptPool, Question, ask_once
 from logkeep_engine.kafka.queries import ClusterView
-from logkeep_engine.kafka.retry import BrokerTrouble, Patience
+from logkeep_engine.kafka.retry import Patience, RetriableError
 from logkeep_engine.kafka.survey import Survey
 
 T = TypeVar("T")
@@ -119,7 +119,7 @@ class Admin:
         async def ask(survey: Survey) -> ClusterView:
             view = await survey.pool.describe([])
             if not view.cluster_id or not view.brokers:
-                raise BrokerTrouble("a broker answers that does not know the cluster yet")
+                raise RetriableError("a broker answers that does not know the cluster yet")
             return view
 
         return self._ask(ask, "describe the cluster")
@@ -138,7 +138,7 @@ class Admin:
                     if first:
                         await self._refuse_out_of_reach(pool)
                     return await question(survey)
-                except BrokerTrouble as trouble:
+                except RetriableError as trouble:
                     await patience.wait(trouble)
 
         answer = self._on_a_pool(ask, seconds)
@@ -163,7 +163,7 @@ class Admin:
         passing: frozenset[Code] = UNREACHABLE,
         attempts: int = ATTEMPTS,
         only_check: bool = False,
-        lost: Callable[[BrokerTrouble], None] = lambda _: None,
+        lost: Callable[[RetriableError], None] = lambda _: None,
     ) -> R:
         """Return the controller's answer to an order, which is given again where one of the `outcomes` in the answer, a
         code and a reason each, is one of those that are `passing`.
@@ -180,23 +180,23 @@ class Admin:
                 await asyncio.to_thread(self._permit)  # it reads from the storage
             try:
                 answer = await pool.ask(node, call, survey.patience / attempts)
-            except BrokerTrouble as trouble:
+            except RetriableError as trouble:
                 lost(trouble)
                 raise
             for code, reason in outcomes(answer):
                 if code in passing:
-                    raise BrokerTrouble(f"{pool.name(node)} says {Code.told(code, reason)}")
+                    raise RetriableError(f"{pool.name(node)} says {Code.describe(code, reason)}")
             return answer
 
         return self._ask(ask, what)
 
     async def _refuse_out_of_reach(self, pool: BrokerPool) -> None:
-        """Raises BrokerTrouble if no broker can be reached under the address that it advertises, BrokerRefused."""
+        """Raises RetriableError if no broker can be reached under the address that it advertises, BrokerRefused."""
         if await pool.reaches_one():
             return
         found = [*(await pool.out_of_reach()).values()]
         more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        raise BrokerTrouble(
+        raise RetriableError(
             f"a broker of {', '.join(self._connection.bootstrap)} answers, but names addresses of brokers that cannot "
             f"be reached from here: {'; '.join(found[:_SHOWN])}{more}",
             hint=ADVERTISED,
@@ -217,14 +217,14 @@ class Admin:
             return BrokerRefused(f"The broker does not let this user {what}: {name}.", hint="Give the user the ACL.")
         if code in GONE:
             return TopicGone(f"Cannot {what}: the topic does not exist.", hint="It was deleted in the meantime.")
-        told = Code.told(code, reason.rstrip("."))
+        text = Code.describe(code, reason.rstrip("."))
         if code in UNREACHABLE:
             servers = ", ".join(self._connection.bootstrap)
             return BrokerUnavailable(
-                f"Cannot {what}: no answer from {servers}: {told}.",
+                f"Cannot {what}: no answer from {servers}: {text}.",
                 hint="Check the addresses, the security protocol, the network path and the brokers.",
             )
-        return BrokerRefused(f"Cannot {what}: {told}.")
+        return BrokerRefused(f"Cannot {what}: {text}.")
 
 
 def in_a_loop(work: Coroutine[Any, Any, T]) -> T:

@@ -4,7 +4,7 @@
 the requests of one connection one after another, so on a single one a fetch that waits for data would hold up a
 produce.
 
-A request has one of three outcomes: an answer; `BrokerTrouble`, which may pass, so that the caller asks again
+A request has one of three outcomes: an answer; `RetriableError`, which may pass, so that the caller asks again
 (`Patience` says for how long); or an error of `errors`.
 
 An address may lead to a broker of another cluster, by a name or a port that was moved, and topics there may
@@ -33,7 +33,7 @@ from logkeep_engine.kafka.encoding import Call, VersionMissing
 from logkeep_engine.kafka.login import LoginDenied, LoginNotTaken, WrongBroker
 from logkeep_engine.kafka.opening import reason_of, refusal
 from logkeep_engine.kafka.queries import METADATA, METADATA_VERSIONS, ClusterView, describe_topics
-from logkeep_engine.kafka.retry import BrokerTrouble, Patience, raise_for
+from logkeep_engine.kafka.retry import Patience, RetriableError, raise_for
 from logkeep_engine.kafka.wire import Wire, open_wire
 
 R = TypeVar("R")
@@ -100,7 +100,7 @@ class BrokerPool:
                 try:
                     await self._enter()
                     return self
-                except BrokerTrouble as trouble:
+                except RetriableError as trouble:
                     await patience.wait(trouble)
         except BrokerUnavailable as error:
             await self.close()
@@ -116,7 +116,7 @@ class BrokerPool:
     async def _enter(self) -> None:
         """Connect to the bootstrap address that answers first, and learn the brokers.
 
-        Raises BrokerTrouble, BrokerRefused.
+        Raises RetriableError, BrokerRefused.
         """
         attempts = {node: asyncio.create_task(self._connect(node, 0)) for node in self._bootstrap}
         failures: list[BaseException] = []
@@ -125,13 +125,13 @@ class BrokerPool:
                 try:
                     await done
                     break
-                except (BrokerTrouble, LogkeepError) as failure:
+                except (RetriableError, LogkeepError) as failure:
                     failures.append(failure)
             else:
                 for refusal in failures:
                     if isinstance(refusal, LogkeepError):
                         raise refusal
-                raise BrokerTrouble("; ".join(str(reason) for reason in failures))
+                raise RetriableError("; ".join(str(reason) for reason in failures))
             await self._refresh([])
         finally:
             for task in attempts.values():
@@ -166,7 +166,7 @@ class BrokerPool:
         try:
             async with asyncio.timeout(_AT_ONCE_SECONDS):
                 await self._refresh([])
-        except (TimeoutError, BrokerTrouble, LogkeepError):
+        except (TimeoutError, RetriableError, LogkeepError):
             return False
         return True
 
@@ -178,18 +178,18 @@ class BrokerPool:
             return True  # a broker that has just started names none
         try:
             await self._connect(first, 0)
-        except BrokerTrouble:
+        except RetriableError:
             return len(await self.out_of_reach()) < len(self._brokers)
         return True
 
     async def out_of_reach(self) -> dict[int, str]:
         """Return why the brokers that the cluster names cannot be reached, each under the address that it advertises;
-        those that can are absent. Raises BrokerTrouble if no broker says which there are, BrokerRefused."""
+        those that can are absent. Raises RetriableError if no broker says which there are, BrokerRefused."""
 
         async def reason(node: int) -> str:
             try:
                 await self._connect(node, 0)
-            except BrokerTrouble as trouble:
+            except RetriableError as trouble:
                 return trouble.reason
             return ""
 
@@ -201,7 +201,7 @@ class BrokerPool:
     # ---- requests
 
     async def send(self, node: int, lane: int, call: Call[R]) -> R:
-        """Ask a broker; waits first if it throttles this client. Raises BrokerTrouble, BrokerRefused."""
+        """Ask a broker; waits first if it throttles this client. Raises RetriableError, BrokerRefused."""
         return await (await self.post(node, lane, call))
 
     async def post(self, node: int, lane: int, call: Call[R]) -> Awaitable[R]:
@@ -218,18 +218,18 @@ class BrokerPool:
         except VersionMissing as error:
             raise self._too_old(node, error) from error
         except OSError as error:
-            raise BrokerTrouble(f"{self.name(node)}: {reason_of(error)}") from error
+            raise RetriableError(f"{self.name(node)}: {reason_of(error)}") from error
         return self._answer(node, answer)
 
     async def _answer(self, node: int, answer: Awaitable[R]) -> R:
         try:
             result = await answer
         except TimeoutError as error:
-            raise BrokerTrouble(
+            raise RetriableError(
                 f"{self.name(node)} did not answer within {self.limits.request:.0f} s", timed_out=True
             ) from error
         except OSError as error:
-            raise BrokerTrouble(f"{self.name(node)}: {reason_of(error)}") from error
+            raise RetriableError(f"{self.name(node)}: {reason_of(error)}") from error
         throttle_ms = cast(int, getattr(result, "throttle_ms", 0))
         if throttle_ms > 0:
             # Since KIP-219 the broker answers at once and stops reading from the connection for this long.
@@ -238,12 +238,12 @@ class BrokerPool:
         return result
 
     async def speaks(self, node: int, call: Call[R]) -> bool:
-        """Return whether the broker takes requests of this version. Raises BrokerTrouble, BrokerRefused."""
+        """Return whether the broker takes requests of this version. Raises RetriableError, BrokerRefused."""
         return (await self._connect(node, 0)).speaks(call)
 
     async def ask(self, node: int, call: Call[R], seconds: float = ANSWER_SECONDS) -> R:
         """Ask a small question. A broker that does not answer it at once hangs: then its connection is given up, so
-        that others are asked before it. Raises BrokerTrouble, BrokerRefused.
+        that others are asked before it. Raises RetriableError, BrokerRefused.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -252,17 +252,17 @@ class BrokerPool:
             wire = self._open.pop((node, 0), None)
             if wire is not None:
                 wire.close(TimeoutError(f"no answer within {seconds:.0f} s"))
-            raise BrokerTrouble(f"{self.name(node)} did not answer within {seconds:.0f} s", timed_out=True) from error
+            raise RetriableError(f"{self.name(node)} did not answer within {seconds:.0f} s", timed_out=True) from error
 
     async def version(self, node: int, api_key: int) -> int:
         """Return the highest version of a request that a broker takes, -1 if it takes none.
 
-        Raises BrokerTrouble, BrokerRefused.
+        Raises RetriableError, BrokerRefused.
         """
         return (await self._connect(node, 0)).highest(api_key)
 
     async def connected(self, node: int, lane: int) -> None:
-        """Open the connection, so that the next `post` writes without delay. Raises BrokerTrouble, BrokerRefused."""
+        """Open the connection, so that the next `post` writes without delay. Raises RetriableError, BrokerRefused."""
         await self._connect(node, lane)
 
     async def _connect(self, node: int, lane: int) -> Wire:
@@ -281,7 +281,7 @@ class BrokerPool:
                 del self._open[key]
             address = self._brokers.get(node) or self._bootstrap.get(node)
             if address is None:
-                raise BrokerTrouble(f"broker {node} is not in the cluster's metadata")
+                raise RetriableError(f"broker {node} is not in the cluster's metadata")
             try:
                 async with asyncio.timeout(self.limits.connect):
                     wire = await open_wire(
@@ -306,7 +306,7 @@ class BrokerPool:
 
     async def _check_wire(self, node: int, wire: Wire) -> None:
         """Find out which cluster a new connection has reached, and close it if that is another one. Raises
-        BrokerTrouble, BrokerRefused."""
+        RetriableError, BrokerRefused."""
         if not self._cluster_id:
             return
         try:
@@ -318,7 +318,9 @@ class BrokerPool:
             raise self._too_old(node, error) from error
         except TimeoutError as error:
             wire.close(error)
-            raise BrokerTrouble(f"{self.name(node)} did not say which cluster it belongs to", timed_out=True) from error
+            raise RetriableError(
+                f"{self.name(node)} did not say which cluster it belongs to", timed_out=True
+            ) from error
         except OSError as error:
             wire.close()
             raise self._not_connected(node, f": {reason_of(error)}") from error
@@ -326,9 +328,9 @@ class BrokerPool:
             wire.close()
             raise
 
-    def _not_connected(self, node: int, why: str) -> BrokerTrouble:
+    def _not_connected(self, node: int, why: str) -> RetriableError:
         reason = self.name(node) + why
-        return BrokerTrouble(reason) if node < 0 else BrokerTrouble(reason, hint=ADVERTISED)
+        return RetriableError(reason) if node < 0 else RetriableError(reason, hint=ADVERTISED)
 
     def name(self, node: int) -> str:
         """For messages: `broker 3 (host:9092)`."""
@@ -347,7 +349,7 @@ class BrokerPool:
     async def leader(self, topic: str, partition: int, *, newer_than: float = -1.0) -> Leader:
         """Return the partition's leader from metadata asked for after the loop time `newer_than`.
 
-        Raises BrokerTrouble, BrokerRefused.
+        Raises RetriableError, BrokerRefused.
         """
         known = self._topics.get(topic)
         if known is None or known.asked <= newer_than:
@@ -361,15 +363,15 @@ class BrokerPool:
     async def ask_leader(self, topic: str, partition: int, what: str, ask: Callable[[Leader], Awaitable[R]]) -> R:
         """Ask the leader of a partition, and the next one, until one answers.
 
-        `ask` puts the question to a leader; it raises BrokerTrouble for an answer that may get better. `what` completes
-        "Cannot ..." in messages. Raises TopicGone, BrokerUnavailable, BrokerRefused, and what `ask` raises.
+        `ask` puts the question to a leader; it raises RetriableError for an answer that may get better. `what` follows
+        "Cannot " in messages. Raises TopicGone, BrokerUnavailable, BrokerRefused, and what `ask` raises.
         """
         patience = Patience(self.limits, f"{what} topic {topic!r} partition {partition}")
         newer_than = -1.0
         while True:
             try:
                 return await ask(await self.leader(topic, partition, newer_than=newer_than))
-            except BrokerTrouble as trouble:
+            except RetriableError as trouble:
                 newer_than = await patience.wait(trouble)
 
     def _leader_in(self, metadata: protocol.TopicMetadata | None, topic: str, partition: int) -> Leader:
@@ -383,7 +385,7 @@ class BrokerPool:
         assert found is not None
         if found.leader < 0:
             self.forget(topic)
-            raise BrokerTrouble("it has no leader")
+            raise RetriableError("it has no leader")
         return Leader(found.leader, found.leader_epoch)
 
     def forget(self, topic: str) -> None:
@@ -404,7 +406,7 @@ class BrokerPool:
             self._topics[topic] = _Topic(asked, answer.topics.get(topic))
 
     async def describe(self, names: Sequence[str] | None) -> ClusterView:
-        """These topics, or all, as the first broker knows them that answers. Raises BrokerTrouble, BrokerRefused."""
+        """These topics, or all, as the first broker knows them that answers. Raises RetriableError, BrokerRefused."""
 
         async def ask(node: int) -> ClusterView:
             if names is not None:
@@ -426,7 +428,7 @@ class BrokerPool:
 
     async def describe_to_all(self, names: Sequence[str]) -> tuple[dict[int, ClusterView], dict[int, str]]:
         """These topics as each living broker knows them, and the brokers that did not answer, with the reason. A broker
-        counts as living if any broker takes it for living. Raises BrokerTrouble if no broker answers, BrokerRefused.
+        counts as living if any broker takes it for living. Raises RetriableError if no broker answers, BrokerRefused.
         """
         await self.describe([])
         views: dict[int, ClusterView] = {}
@@ -434,7 +436,7 @@ class BrokerPool:
         while left := [node for node in self._brokers if node not in views and node not in silent]:
             answers = await asyncio.gather(*(self._view(node, names) for node in left), return_exceptions=True)
             for node, answer in zip(left, answers, strict=True):
-                if isinstance(answer, BrokerTrouble):
+                if isinstance(answer, RetriableError):
                     silent[node] = answer.reason
                 elif isinstance(answer, BaseException):
                     raise answer
@@ -451,15 +453,15 @@ class BrokerPool:
         return view
 
     def _check_cluster(self, node: int, cluster_id: str) -> None:
-        """Raises BrokerTrouble if a broker is of another cluster: its topics are others, whatever their names."""
+        """Raises RetriableError if a broker is of another cluster: its topics are others, whatever their names."""
         wanted = self._connection.cluster_id or (self._cluster_id if node >= 0 else "")
         if wanted and cluster_id and cluster_id != wanted:
-            raise BrokerTrouble(
+            raise RetriableError(
                 f"{self.name(node)} belongs to Kafka cluster {cluster_id}, not to {wanted}", hint=MISROUTED
             )
 
     async def _metadata_version(self, node: int) -> int:
-        """Return the version in which a broker is asked for metadata. Raises BrokerTrouble, BrokerRefused."""
+        """Return the version in which a broker is asked for metadata. Raises RetriableError, BrokerRefused."""
         lowest, highest = METADATA_VERSIONS
         return max(lowest, min(highest, await self.version(node, METADATA)))
 
@@ -468,9 +470,9 @@ class BrokerPool:
         for node in self._nodes():
             try:
                 return await ask(node)
-            except BrokerTrouble as trouble:
+            except RetriableError as trouble:
                 failures.append(trouble.reason)
-        raise BrokerTrouble("no broker answers: " + "; ".join(dict.fromkeys(failures)))
+        raise RetriableError("no broker answers: " + "; ".join(dict.fromkeys(failures)))
 
     def _nodes(self) -> Iterator[int]:
         """Connected brokers first, then the others, then the bootstrap addresses (all brokers may have new ones)."""
@@ -482,7 +484,7 @@ class BrokerPool:
 
     async def controller(self) -> int:
         """Return the broker for orders that only the controller carries out, asked for now. Without ZooKeeper it is any
-        broker: it hands orders on. Raises BrokerTrouble, BrokerRefused."""
+        broker: it hands orders on. Raises RetriableError, BrokerRefused."""
         view = await self.describe([])
         return view.controller if view.controller in view.brokers else self.any_node()
 

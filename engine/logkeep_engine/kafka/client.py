@@ -24,7 +24,7 @@ from logkeep_engine.kafka.fetch import Fetcher
 from logkeep_engine.kafka.fetched import Fetched, WrittenBatch
 from logkeep_engine.kafka.produce import Producer
 from logkeep_engine.kafka.protocol import EARLIEST, LATEST
-from logkeep_engine.kafka.retry import BrokerTrouble, Patience, raise_for, refused
+from logkeep_engine.kafka.retry import Patience, RetriableError, raise_for, refused
 from logkeep_engine.kafka.transactions import PaddingTransactions, PaddingTurns
 
 __all__ = ["Fetched", "Limits", "RawClient", "WrittenBatch"]
@@ -92,7 +92,7 @@ class RawClient:
             broker = self._pool.name(leader.node)
             raise_for(answer.code, topic, partition, what, "DELETE", broker)
             if answer.code == Code.OFFSET_OUT_OF_RANGE:  # a new leader starts with a high watermark of before
-                raise BrokerTrouble(f"{broker} says OFFSET_OUT_OF_RANGE")
+                raise RetriableError(f"{broker} says OFFSET_OUT_OF_RANGE")
             if answer.code != Code.NONE:
                 raise refused(answer.code, topic, partition, what, broker)
 
@@ -104,7 +104,7 @@ class RawClient:
         while True:
             try:
                 answer = await self._pool.send(self._pool.any_node(), 0, protocol.delete_records(topic, 0, 0))
-            except BrokerTrouble as trouble:
+            except RetriableError as trouble:
                 await patience.wait(trouble)
             else:
                 return answer.code != Code.TOPIC_AUTHORIZATION_FAILED
@@ -142,7 +142,7 @@ class RawClient:
         while True:
             try:
                 answer = await self._pool.send(broker, 0, protocol.describe_log_dirs(partitions))
-            except BrokerTrouble as trouble:
+            except RetriableError as trouble:
                 await patience.wait(trouble)
                 continue
             if not answer.codes or Code.CLUSTER_AUTHORIZATION_FAILED in answer.codes:

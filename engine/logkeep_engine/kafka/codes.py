@@ -93,7 +93,7 @@ class Code(IntEnum):
         return cls(code).name if code in cls._value2member_map_ else f"error {code}"
 
     @classmethod
-    def told(cls, code: int, reason: str) -> str:
+    def describe(cls, code: int, reason: str) -> str:
         """Return the name, with the broker's reason if it gives one."""
         return f"{cls.name_of(code)}: {reason}" if reason else cls.name_of(code)
 

@@ -108,7 +108,7 @@ class KafkaConnection:
         return context
 
 
-def told_login() -> str:
+def login_source() -> str:
     """Return where the user and the password of a connection come from, for messages."""
     return by_place(
         "in the Secret of spec.cluster.security.sasl.secretRef, or of spec.cluster.kafkaUserRef",
@@ -116,7 +116,7 @@ def told_login() -> str:
     )
 
 
-def told_authorities() -> str:
+def authorities_source() -> str:
     """Return where the certificate authorities come from that are trusted as the brokers, for messages."""
     return by_place(
         "that spec.cluster.security.tls or spec.cluster.strimzi names",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from logkeep_engine.errors import RecordsWithheld
 from logkeep_engine.kafka.connection import Limits
-from logkeep_engine.kafka.retry import BrokerTrouble, Patience
+from logkeep_engine.kafka.retry import Patience, RetriableError
 from logkeep_engine.log.batch import parse_header
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class EmptyAnswers:
         remote = self._local_start is not None and self._local_start > position
         where = f"; they are in its remote store, the local log begins at {self._local_start}" if remote else ""
         await self._patience.wait(
-            BrokerTrouble(
+            RetriableError(
                 f"the leader answers without records, although its log reaches offset {end}{where}",
                 error=RecordsWithheld,
                 hint=_SLOW_STORE if remote else _SILENT_LOG,

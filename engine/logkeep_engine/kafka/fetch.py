@@ -14,7 +14,7 @@ from logkeep_engine.kafka.encoding import Call
 from logkeep_engine.kafka.fetched import Fetched, WrittenBatch, next_offset, written_batches
 from logkeep_engine.kafka.protocol import EARLIEST, LATEST, FetchAnswer
 from logkeep_engine.kafka.queries import EpochEnd
-from logkeep_engine.kafka.retry import BrokerTrouble, Patience, raise_for, refused
+from logkeep_engine.kafka.retry import Patience, RetriableError, raise_for, refused
 from logkeep_engine.kafka.stream import NextSize, Stream, StreamOptions
 
 DEFAULT_MAX_BYTES = 16 << 20
@@ -117,7 +117,7 @@ class Fetcher:
                         topic_id = None  # by name (version 10) the leader does not ask its replica selector
                         continue
                     answer = followed
-            except BrokerTrouble as trouble:
+            except RetriableError as trouble:
                 if trouble.timed_out:
                     size = max(size // 2, _LEAST_BYTES)  # the link may be too slow for this much in one answer
                 newer_than = await patience.wait(trouble)
@@ -136,7 +136,7 @@ class Fetcher:
             if not await self._pool.speaks(replica, call):
                 return None
             answer = await self._pool.send(replica, lane, call)
-        except BrokerTrouble:
+        except RetriableError:
             return None
         return answer if answer.code == Code.NONE and answer.records else None
 
@@ -144,7 +144,7 @@ class Fetcher:
         broker = self._pool.name(leader.node)
         # Before `raise_for`, for which this code may mean anything: for a fetch it says that the log cannot be read.
         if code == Code.UNKNOWN_SERVER_ERROR:
-            raise BrokerTrouble(
+            raise RetriableError(
                 f"{broker} says UNKNOWN_SERVER_ERROR at offset {offset}", error=RecordsWithheld, hint=_STORE_FAILS
             )
         raise_for(code, topic, partition, "fetch", "READ", broker)
@@ -152,7 +152,7 @@ class Fetcher:
             start = await self.list_offset(topic, partition, EARLIEST)
             end = await self.list_offset(topic, partition, LATEST)
             if start <= offset <= end:  # a fetch at the very end is not an error: its answer is empty
-                raise BrokerTrouble(
+                raise RetriableError(
                     f"{broker} says OFFSET_OUT_OF_RANGE for {offset}, within [{start}, {end})",
                     error=RecordsWithheld,
                     hint=_STORE_FAILS,
@@ -237,7 +237,7 @@ class Fetcher:
             if answer.code != Code.NONE:
                 raise refused(answer.code, topic, partition, what, broker)
             if answer.offset < 0 and timestamp in (EARLIEST, LATEST):
-                raise BrokerTrouble(f"{broker} gives the offset {answer.offset}")
+                raise RetriableError(f"{broker} gives the offset {answer.offset}")
             return answer.offset
 
         return await self._pool.ask_leader(topic, partition, what, ask)
@@ -253,7 +253,7 @@ class Fetcher:
 
         async def ask(leader: Leader) -> EpochEnd:
             if leader.epoch < at_least:
-                raise BrokerTrouble(
+                raise RetriableError(
                     f"brokers know only the leader of epoch {leader.epoch}, but there was one of {at_least}"
                 )
             wanted = (partition, leader.epoch, leader.epoch if epoch is None else epoch)
@@ -261,12 +261,12 @@ class Fetcher:
             broker = self._pool.name(leader.node)
             answer = answers.partitions.get((topic, partition))
             if answer is None:
-                raise BrokerTrouble(f"{broker} did not include the partition in its answer")
+                raise RetriableError(f"{broker} did not include the partition in its answer")
             raise_for(answer.code, topic, partition, what, "DESCRIBE", broker)
             if answer.code != Code.NONE:
                 raise refused(answer.code, topic, partition, what, broker)
             if epoch is None and not (answer.leader_epoch == leader.epoch and answer.end_offset >= 0):
-                raise BrokerTrouble(f"{broker} does not say where its log ends")
+                raise RetriableError(f"{broker} does not say where its log ends")
             return answer
 
         return await self._pool.ask_leader(topic, partition, what, ask)
@@ -288,7 +288,7 @@ class Fetcher:
             if answer.code != Code.NONE:
                 raise refused(answer.code, topic, partition, "list offsets of", broker)
             if answer.offset < 0:
-                raise BrokerTrouble(f"{broker} does not know where its local log begins")
+                raise RetriableError(f"{broker} does not know where its local log begins")
             return answer.offset, leader.epoch
 
         return await self._pool.ask_leader(topic, partition, "ask for the local log of", ask)

@@ -21,12 +21,12 @@ from logkeep_engine.kafka.codes import RETRIABLE, Code
 from logkeep_engine.kafka.encoding import NO_TAGS, Call, Reader, pack_uvarint
 from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
 from logkeep_engine.kafka.queries import ClusterView
-from logkeep_engine.kafka.retry import BrokerTrouble
+from logkeep_engine.kafka.retry import RetriableError
 
 LIST_GROUPS = 16  # the key of the request
 _WITH_STATES, _WITH_KINDS = 4, 5
 _SHARE = "share"
-_NOBODY = frozenset({"Empty", "Dead"})
+_EMPTY_STATES = frozenset({"Empty", "Dead"})
 _COMMITTING = frozenset({"classic", "consumer", "streams"})
 _EVERYTHING = pack_uvarint(1)
 
@@ -54,7 +54,7 @@ class ListedGroup:
     @property
     def has_members(self) -> bool:
         """True if it has a member, or one that is joining."""
-        return self.state not in _NOBODY
+        return self.state not in _EMPTY_STATES
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class _Coordinators:
 
 
 async def listed_groups(pool: BrokerPool) -> dict[str, ListedGroup]:
-    """Return the groups of all living brokers, by name. Raises BrokerTrouble if groups might be missing: if a broker
+    """Return the groups of all living brokers, by name. Raises RetriableError if groups might be missing: if a broker
     does not answer, or coordinators are moving; BrokerRefused.
 
     Where coordinators may have moved a moment ago, groups are listed twice: a broker that says that it coordinates a
@@ -108,21 +108,21 @@ async def listed_groups(pool: BrokerPool) -> dict[str, ListedGroup]:
         await asyncio.sleep(pool.limits.settling)
         found |= await _listed_by(pool, coordinators.brokers)
     if await _coordinators(pool) != coordinators:
-        raise BrokerTrouble("the coordinators of groups have changed while groups were listed")
+        raise RetriableError("the coordinators of groups have changed while groups were listed")
     return found
 
 
 async def _coordinators(pool: BrokerPool) -> _Coordinators:
-    """Raises BrokerTrouble if brokers are silent or do not agree, or if a partition has no leader."""
+    """Raises RetriableError if brokers are silent or do not agree, or if a partition has no leader."""
     views, silent = await pool.describe_to_all([CONSUMER_OFFSETS])
     if silent:
-        raise BrokerTrouble("; ".join(silent.values()))
+        raise RetriableError("; ".join(silent.values()))
     said = [_as_known_by(view) for view in views.values()]
     if any(coordinators != said[0] for coordinators in said):
-        raise BrokerTrouble("the brokers disagree about which of them coordinates groups")
+        raise RetriableError("the brokers disagree about which of them coordinates groups")
     for partition, (leader, _) in said[0].leaders.items():
         if leader not in views:
-            raise BrokerTrouble(f"partition {partition} of {CONSUMER_OFFSETS} has no leader: groups would be missing")
+            raise RetriableError(f"partition {partition} of {CONSUMER_OFFSETS} has no leader: groups would be missing")
     return replace(said[0], settled=all(coordinators.settled for coordinators in said))
 
 
@@ -132,7 +132,7 @@ def _as_known_by(view: ClusterView) -> _Coordinators:
     if topic is None or topic.code == Code.TOPIC_AUTHORIZATION_FAILED:
         return _Coordinators(brokers, {}, settled=False)
     if topic.code not in (Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION):
-        raise BrokerTrouble(f"a broker says {Code.name_of(topic.code)} of {CONSUMER_OFFSETS}")
+        raise RetriableError(f"a broker says {Code.name_of(topic.code)} of {CONSUMER_OFFSETS}")
     partitions = topic.partitions
     leaders = {number: (found.leader, found.leader_epoch) for number, found in partitions.items()}
     return _Coordinators(brokers, leaders, all(len(it.in_sync) == len(it.replicas) for it in partitions.values()))
@@ -149,7 +149,7 @@ async def _listed_by(pool: BrokerPool, brokers: Iterable[int]) -> dict[str, List
             )
         answer = await pool.ask(node, list_groups(version))
         if answer.code in RETRIABLE:
-            raise BrokerTrouble(f"{pool.name(node)} says {Code.name_of(answer.code)}")
+            raise RetriableError(f"{pool.name(node)} says {Code.name_of(answer.code)}")
         if answer.code != Code.NONE:
             raise BrokerRefused(
                 f"Cannot list groups: {pool.name(node)} says {Code.name_of(answer.code)}.",

@@ -37,7 +37,7 @@ _HAS_MEMBERS = frozenset(
 )
 _ABSENT = frozenset({"GROUP_ID_NOT_FOUND", "INVALID_GROUP_ID", "UNKNOWN_TOPIC_OR_PARTITION"})
 _TOO_OLD = "the brokers set no start offsets of share groups"
-_NOT_TOLD = "the brokers do not report where share groups begin"
+_NOT_REPORTED = "the brokers do not report where share groups begin"
 SHARE_OFF = "share groups are switched off in the cluster: its feature share.version is 0"
 _UNDELETABLE = (
     "the brokers have no request that deletes start offsets of a share group (DeleteShareGroupOffsets, key 92): it "
@@ -69,13 +69,13 @@ class GroupPosition:
 @dataclass(frozen=True, slots=True)
 class GroupPositions:
     """`notes` says which groups vanished or had no positions. `negative` are commits of an offset below 0, which no
-    client takes for a position. `untold` are share groups that the cluster does not report, and `why` is the
+    client takes for a position. `unreported` are share groups that the cluster does not report, and `why` is the
     reason."""
 
     offsets: tuple[GroupPosition, ...]
     notes: tuple[str, ...] = ()
     negative: tuple[GroupPosition, ...] = ()
-    untold: tuple[str, ...] = ()
+    unreported: tuple[str, ...] = ()
     why: str = ""
 
 
@@ -112,14 +112,14 @@ class GroupAdmin(Admin):
 
     def share_starts(self, group_ids: Iterable[str]) -> GroupPositions:
         """Return the start offsets of these share groups. Groups whose start offsets the cluster does not report are
-        `untold`: brokers without the request, and those of a cluster that has share groups switched off."""
+        `unreported`: brokers without the request, and those of a cluster that has share groups switched off."""
         groups = sorted(set(group_ids))
         if groups and not self._speaks(fetch_starts(groups[0])):
-            return GroupPositions((), untold=tuple(groups), why=_NOT_TOLD)
+            return GroupPositions((), unreported=tuple(groups), why=_NOT_REPORTED)
         off: list[str] = []
         found = self._positions(groups, fetch_starts, share=True, off=off)
         positions = tuple(item for group in groups for item in found.get(group, ()))
-        return GroupPositions(positions, untold=tuple(off), why=SHARE_OFF if off else "")
+        return GroupPositions(positions, unreported=tuple(off), why=SHARE_OFF if off else "")
 
     def share_groups_off(self) -> str:
         """Return why the cluster takes no start offsets of share groups, by its requests and features; "" if it takes
@@ -215,11 +215,11 @@ class GroupAdmin(Admin):
         return found + self._delete_starts([item for item in wanted if item.share], then_set)
 
     def _delete_starts(self, wanted: Sequence[GroupPosition], then_set: Iterable[GroupPosition]) -> list[NotSet]:
-        told = self.share_starts(item.group_id for item in wanted)
-        there = {(item.group_id, item.topic, item.partition) for item in told.offsets}
+        reported = self.share_starts(item.group_id for item in wanted)
+        there = {(item.group_id, item.topic, item.partition) for item in reported.offsets}
         may_go = {(item.group_id, item.topic, item.partition) for item in (*wanted, *then_set)}
         stay = {(group, topic) for group, topic, _ in there - may_go}
-        refused = [NotSet(item, told.why) for item in wanted if item.group_id in told.untold]
+        refused = [NotSet(item, reported.why) for item in wanted if item.group_id in reported.unreported]
         found = [item for item in wanted if (item.group_id, item.topic, item.partition) in there]
         if found and not self._speaks(delete_starts("", ())):
             return refused + [NotSet(item, _UNDELETABLE) for item in found]

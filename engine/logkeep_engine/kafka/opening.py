@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Iterator
 
 from logkeep_engine.errors import BrokerRefused
-from logkeep_engine.kafka.connection import told_authorities, told_login
+from logkeep_engine.kafka.connection import authorities_source, login_source
 from logkeep_engine.kafka.login import LoginDenied, LoginNotTaken, WrongBroker
 
 
@@ -18,7 +18,7 @@ def refusal(broker: str, username: str | None, error: BaseException) -> BrokerRe
         if isinstance(cause, LoginDenied):
             return BrokerRefused(
                 f"{broker} refused user {username!r}: {reason_of(cause)}.",
-                hint=f"Check the user and the password {told_login()}.",
+                hint=f"Check the user and the password {login_source()}.",
             )
         if isinstance(cause, LoginNotTaken):
             return BrokerRefused(
@@ -28,7 +28,7 @@ def refusal(broker: str, username: str | None, error: BaseException) -> BrokerRe
         if isinstance(cause, ssl.SSLCertVerificationError):
             return BrokerRefused(
                 f"{broker} has a certificate that is not trusted: {cause.verify_message}.",
-                hint=f"Check the authorities {told_authorities()}, and the host name.",
+                hint=f"Check the authorities {authorities_source()}, and the host name.",
             )
         if isinstance(cause, ssl.SSLError) and cause.reason:
             return BrokerRefused(

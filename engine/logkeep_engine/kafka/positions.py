@@ -17,7 +17,7 @@ from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.encoding import Call, Reader, pack_string
-from logkeep_engine.kafka.retry import BrokerTrouble
+from logkeep_engine.kafka.retry import RetriableError
 
 _AT_ONCE = 50
 GROUP, TRANSACTION = 0, 1  # what a coordinator keeps (FindCoordinatorRequest.CoordinatorType)
@@ -88,7 +88,7 @@ async def _ask(pool: BrokerPool, group: str, fetch: Callable[[str], Call[Fetched
         if coordinator.code != Code.NONE:
             return FetchedPositions(coordinator.code)
         return await pool.send(coordinator.node, 0, fetch(group))
-    except BrokerTrouble:
+    except RetriableError:
         return FetchedPositions(Code.COORDINATOR_NOT_AVAILABLE)
 
 
@@ -129,7 +129,7 @@ async def _change(
             return dict.fromkeys(codes, coordinator.code)
         for part in _requests(group, positions):
             codes |= (await pool.send(coordinator.node, 0, change(group, part))).codes
-    except BrokerTrouble:
+    except RetriableError:
         pass  # what was answered for is known, the rest has the code of what may be asked again
     return codes
 

@@ -26,8 +26,8 @@ from logkeep_engine.kafka.codes import RETRIABLE, Code
 from logkeep_engine.kafka.encoding import Buffer
 from logkeep_engine.kafka.fetch import Fetcher
 from logkeep_engine.kafka.protocol import LATEST
-from logkeep_engine.kafka.read_back import Behind, ReadBack
-from logkeep_engine.kafka.retry import BrokerTrouble, Patience, raise_for
+from logkeep_engine.kafka.read_back import ReadBack, WrittenLaterError
+from logkeep_engine.kafka.retry import Patience, RetriableError, raise_for
 from logkeep_engine.log.batch import HEADER_SIZE
 
 MAX_IN_FLIGHT = 5  # a broker remembers the last five batches of a producer (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)
@@ -103,15 +103,15 @@ class _Guard:
         self._epoch: int | None = None
 
     async def check(self, leader: Leader, *, alone: bool) -> None:
-        """Raises BrokerTrouble if the batch has to wait, and what `confirm` raises."""
+        """Raises RetriableError if the batch has to wait, and what `confirm` raises."""
         if leader.epoch == self._epoch:
             return
         if self._epoch is not None and leader.epoch < self._epoch:
-            raise BrokerTrouble(
+            raise RetriableError(
                 f"a broker knows only the leader of epoch {leader.epoch}, but there was one of {self._epoch}"
             )
         if not alone:
-            raise BrokerTrouble("the partition has another leader")
+            raise RetriableError("the partition has another leader")
         if self._confirm is not None:
             await self._confirm(leader)
         self._epoch = leader.epoch
@@ -227,7 +227,7 @@ class _Outbox:
     def _base_offset(self, sent: _Sent, answer: protocol.ProduceAnswer | None) -> int:
         name = self._pool.name(self._node)
         if answer is None:
-            raise BrokerTrouble(f"{name} did not include the partition in its answer")
+            raise RetriableError(f"{name} did not include the partition in its answer")
         if answer.code == Code.NONE:
             return answer.base_offset
         if answer.code == Code.DUPLICATE_SEQUENCE_NUMBER:
@@ -242,7 +242,7 @@ class _Outbox:
         failed.fail(error)
         for sent in self._waiting:
             if sent.target.key == failed.target.key:
-                sent.fail(BrokerTrouble("an earlier batch of the partition failed"))
+                sent.fail(RetriableError("an earlier batch of the partition failed"))
 
 
 class Producer:
@@ -345,8 +345,8 @@ class Producer:
                 node = self._pool.any_node()
                 answer = await self._pool.send(node, 0, protocol.init_producer_id())
                 if answer.code in RETRIABLE:
-                    raise BrokerTrouble(f"{self._pool.name(node)} says {Code.name_of(answer.code)}")
-            except BrokerTrouble as trouble:
+                    raise RetriableError(f"{self._pool.name(node)} says {Code.name_of(answer.code)}")
+            except RetriableError as trouble:
                 await patience.wait(trouble)
                 continue
             if answer.code != Code.NONE:
@@ -362,7 +362,7 @@ class Producer:
         """Open the connection of the partition while its first batch is made. What goes wrong is told when that is
         sent.
         """
-        with contextlib.suppress(BrokerTrouble, LogkeepError):
+        with contextlib.suppress(RetriableError, LogkeepError):
             leader = await self._pool.leader(target.topic, target.partition)
             await self._pool.connected(leader.node, _lane(target))
 
@@ -376,7 +376,7 @@ class Producer:
         try:
             leader = await self._pool.leader(target.topic, target.partition, newer_than=newer_than)
             await guard.check(leader, alone=alone)
-        except BrokerTrouble as trouble:
+        except RetriableError as trouble:
             sent.fail(trouble)
             return sent
         lane = _lane(target)
@@ -392,7 +392,7 @@ class Producer:
         while True:
             try:
                 return await (await self._send(target, guard, batch, newer_than, alone=True)).answer
-            except BrokerTrouble as trouble:
+            except RetriableError as trouble:
                 newer_than = await patience.wait(trouble)
 
     # ---- the window
@@ -406,7 +406,7 @@ class Producer:
         head = window[0]
         try:
             offset = await head.answer
-        except BrokerTrouble as trouble:
+        except RetriableError as trouble:
             # Let the others fail or arrive first: what is sent again must come after what is still under way.
             await asyncio.wait([sent.answer for sent in window])
             offset = await self._sent_again(target, guard, head.batch, floor, trouble)
@@ -414,7 +414,7 @@ class Producer:
             for index in range(1, len(window)):
                 if _failed(window[index]):
                     window[index] = _Sent(target, window[index].batch, asyncio.get_running_loop().create_future())
-                    window[index].fail(BrokerTrouble("an earlier batch of the partition failed"))
+                    window[index].fail(RetriableError("an earlier batch of the partition failed"))
         except _OutOfOrder as error:
             # A producer snapshot holds the last sequence only, so a broker that was restarted calls an older batch
             # that is sent again out of order, although it has it (seen on 4.1 after a clean stop and after a kill).
@@ -424,7 +424,7 @@ class Producer:
         return offset
 
     async def _sent_again(
-        self, target: _Target, guard: _Guard, batch: tuple[Buffer, ...], floor: int, trouble: BrokerTrouble
+        self, target: _Target, guard: _Guard, batch: tuple[Buffer, ...], floor: int, trouble: RetriableError
     ) -> int:
         """Return the base offset of a batch that may have been written. It is sent again only where it is not in the
         log: a broker that has forgotten the producer id would take it once more.
@@ -438,9 +438,9 @@ class Producer:
                 if offset is None:
                     offset = await (await self._send(target, guard, batch, newer_than, alone=True)).answer
                 return offset
-            except BrokerTrouble as again:
+            except RetriableError as again:
                 trouble = again
-            except Behind as error:
+            except WrittenLaterError as error:
                 raise _refused(target, batch, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, str(error)) from error
             except _OutOfOrder as error:
                 return await self._found(target, batch, floor, str(error))

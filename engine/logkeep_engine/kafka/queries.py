@@ -26,7 +26,7 @@ _WITH_IDS = 10  # the first version with topic ids
 _NO_ID = bytes(16)
 NO_TOPIC_ID = "A" * 22
 """All zeros, as Kafka prints it: the topic id of a topic that has none."""
-NOT_TOLD = -(2**31)
+NOT_REPORTED = -(2**31)
 _READ, _DELETE, _DESCRIBE = 1 << 3, 1 << 6, 1 << 8  # org.apache.kafka.common.acl.AclOperation
 _PARTITION = struct.Struct(">hiii")
 _OFFSETS_PARTITION = struct.Struct(">iiq")
@@ -61,7 +61,7 @@ class TopicView:
     topic_id: str
     internal: bool
     partitions: dict[int, PartitionView]
-    operations: int = NOT_TOLD
+    operations: int = NOT_REPORTED
 
     @property
     def readable(self) -> bool:
@@ -76,8 +76,8 @@ class TopicView:
         return self._may(_DELETE)
 
     def _may(self, operation: int) -> bool:
-        told = self.operations != NOT_TOLD and bool(self.operations & _DESCRIBE)
-        return not told or bool(self.operations & operation)
+        reported = self.operations != NOT_REPORTED and bool(self.operations & _DESCRIBE)
+        return not reported or bool(self.operations & operation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class ClusterView:
     topics: tuple[TopicView, ...]
     cluster_id: str = ""
     controller: int = -1
-    operations: int = NOT_TOLD
+    operations: int = NOT_REPORTED
 
 
 def describe_topics(names: Sequence[str] | None, *, version: int = METADATA_VERSIONS[1]) -> Call[ClusterView]:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from logkeep_engine.errors import OffsetOutOfRange, RecordsWithheld, TargetChanged
 from logkeep_engine.kafka.fetch import Fetcher
 from logkeep_engine.kafka.queries import Where
-from logkeep_engine.kafka.retry import BrokerTrouble
+from logkeep_engine.kafka.retry import RetriableError
 
 
-class Behind(Exception):
+class WrittenLaterError(Exception):
     """The log holds batches that must come after the one that was looked for, and not that one."""
 
 
@@ -29,7 +29,7 @@ class ReadBack:
         `floor` on, None if that has none. It reads to the end of the log, which is behind the high watermark while
         followers lag: what is found is in all of them.
 
-        Raises Behind, BrokerTrouble, and what `Fetcher.written_by` raises.
+        Raises WrittenLaterError, RetriableError, and what `Fetcher.written_by` raises.
         """
         producer_id, epoch, sequence = producer
         if producer_id < 0:
@@ -40,12 +40,12 @@ class ReadBack:
         try:
             written = await self._fetcher.written_by(*where, producer_id, start=floor, end=end)
         except (OffsetOutOfRange, RecordsWithheld) as error:  # cut off in the meantime, or followers still lag
-            raise BrokerTrouble(error.message) from error
+            raise RetriableError(error.message) from error
         if not written:
             return None
         first = written[0]
         if (first.producer_epoch, first.base_sequence) != (epoch, sequence):
-            raise Behind(f"sequence {first.base_sequence} of the producer is at offset {first.base_offset}")
+            raise WrittenLaterError(f"sequence {first.base_sequence} of the producer is at offset {first.base_offset}")
         return first.base_offset
 
     async def look(self, where: Where, producer: tuple[int, int, int], floor: int) -> int | None:

@@ -19,7 +19,7 @@ from logkeep_engine.kafka.configs import (
     list_resources,
 )
 from logkeep_engine.kafka.group_list import listed_groups
-from logkeep_engine.kafka.retry import BrokerTrouble
+from logkeep_engine.kafka.retry import RetriableError
 from logkeep_engine.kafka.survey import Survey, in_parts
 from logkeep_engine.kafka.users import Known, SetRefused
 
@@ -64,7 +64,7 @@ class ConfigAdmin(Admin):
                 return Known(())  # brokers before 3.7 have neither
             listed = await survey.pool.ask(node, list_resources(version), _SECONDS)
             if listed.code in RETRIABLE:
-                raise BrokerTrouble(f"{survey.pool.name(node)} says {Code.name_of(listed.code)}")
+                raise RetriableError(f"{survey.pool.name(node)} says {Code.name_of(listed.code)}")
             if listed.code != Code.NONE:
                 return Known(None, Code.name_of(listed.code))
             wanted = [item for item in listed.resources if item[0] in _WORDS]
@@ -89,7 +89,7 @@ class ConfigAdmin(Admin):
                     if not only_check:
                         self.note_change()
                 elif len(items) == 1:
-                    refused.append(SetRefused(items[0], Code.told(code, reason)))
+                    refused.append(SetRefused(items[0], Code.describe(code, reason)))
                 else:  # the cluster takes all values of a resource or none
                     for item in items:
                         refused += self.set_resource_configs([item], only_check=only_check)
@@ -104,7 +104,7 @@ async def _described(survey: Survey, node: int, wanted: Sequence[Resource], *, o
         answer = await survey.pool.ask(node, describe_configs(part), _SECONDS)
         for code, reason in answer.refused.values():
             if code in RETRIABLE and survey.time_left():
-                raise BrokerTrouble(f"{survey.pool.name(node)} says {Code.told(code, reason)}")
+                raise RetriableError(f"{survey.pool.name(node)} says {Code.describe(code, reason)}")
         for resource, entries in answer.entries.items():
             own = ((key, entry.value) for key, entry in entries.items() if entry.own)
             found += [ResourceConfig(*resource, key, value) for key, value in own if value is not None]

@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 _FIRST_PAUSE = 0.01  # the leader of a topic that was just created is ready within milliseconds
 
 
-class BrokerTrouble(Exception):
+class RetriableError(Exception):
     """A failure that may pass. `gone`: the broker does not know the topic or partition.
 
     If it does not pass, it becomes an `error` with this `hint`.
@@ -51,7 +51,7 @@ class Patience:
         self._gone_since: float | None = None
         self._pause = min(limits.pause, _FIRST_PAUSE)
 
-    async def wait(self, trouble: BrokerTrouble) -> float:
+    async def wait(self, trouble: RetriableError) -> float:
         """Sleep, or raise TopicGone or BrokerUnavailable.
 
         Returns the loop time of the trouble, to ask for newer metadata.
@@ -81,15 +81,15 @@ class Patience:
 
 
 def raise_for(code: int, topic: str, partition: int, what: str, operation: str, broker: str) -> None:
-    """Raise what an error code means for every kind of request: BrokerTrouble, BrokerRefused.
+    """Raise what an error code means for every kind of request: RetriableError, BrokerRefused.
 
     Returns for codes with a meaning of their own.
     """
     said = f"{broker} says {Code.name_of(code)}" if broker else Code.name_of(code)
     if code in GONE:
-        raise BrokerTrouble(said, gone=True)
+        raise RetriableError(said, gone=True)
     if code in RETRIABLE:
-        raise BrokerTrouble(said)
+        raise RetriableError(said)
     if code == Code.TOPIC_AUTHORIZATION_FAILED:
         raise BrokerRefused(
             f"Cannot {what} topic {topic!r} partition {partition}: {said}.",

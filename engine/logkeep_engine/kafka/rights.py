@@ -11,7 +11,7 @@ from typing import TypeVar
 from logkeep_engine.kafka import protocol, transactions
 from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.codes import Code
-from logkeep_engine.kafka.retry import BrokerTrouble, Patience
+from logkeep_engine.kafka.retry import Patience, RetriableError
 from logkeep_engine.kafka.survey import in_parts
 
 T = TypeVar("T")
@@ -71,5 +71,5 @@ async def _patiently(pool: BrokerPool, what: str, ask: Callable[[], Awaitable[T]
     while True:
         try:
             return await ask()
-        except BrokerTrouble as trouble:
+        except RetriableError as trouble:
             await patience.wait(trouble)

@@ -22,7 +22,7 @@ from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.encoding import Call
 from logkeep_engine.kafka.queries import EpochEnd, Offset, PartitionView, TopicView, Where
-from logkeep_engine.kafka.retry import BrokerTrouble, raise_for, refused
+from logkeep_engine.kafka.retry import RetriableError, raise_for, refused
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -77,7 +77,7 @@ class Survey:
     async def topics(self, names: Sequence[str] | None = None) -> list[TopicView]:
         """These topics, or all, as one broker knows them, by name.
 
-        Raises BrokerTrouble if no broker answers, BrokerRefused.
+        Raises RetriableError if no broker answers, BrokerRefused.
         """
         if names is None:
             view = await self.pool.describe(None)
@@ -104,7 +104,7 @@ class Survey:
 
         def read(answer: Offset, leader: PartitionView) -> tuple[int, int]:
             if answer.offset < 0:
-                raise BrokerTrouble(f"the leader gives the offset {answer.offset}")
+                raise RetriableError(f"the leader gives the offset {answer.offset}")
             return answer.offset, leader.leader_epoch
 
         return await self._ask_leaders(dict.fromkeys(partitions, timestamp), ask, read, "list offsets of")
@@ -142,14 +142,14 @@ class Survey:
         """Return the brokers that the controller knows, also those that are down; None if brokers of this version do
         not report it.
 
-        Raises BrokerTrouble, BrokerRefused.
+        Raises RetriableError, BrokerRefused.
         """
         node, call = self.pool.any_node(), queries.describe_cluster()
         if not await self.pool.speaks(node, call):
             return None
         answer = await self.pool.ask(node, call)
         if answer.code != Code.NONE:
-            raise BrokerTrouble(f"{self.pool.name(node)} says {Code.name_of(answer.code)}")
+            raise RetriableError(f"{self.pool.name(node)} says {Code.name_of(answer.code)}")
         return frozenset(answer.fenced)
 
     # ---- asking
@@ -189,10 +189,10 @@ class Survey:
                 pause = min(pause * 2, self.pool.limits.longest_pause)
         return answers
 
-    async def _leaders(self, topics: Iterable[str]) -> dict[str, TopicView] | BrokerTrouble:
+    async def _leaders(self, topics: Iterable[str]) -> dict[str, TopicView] | RetriableError:
         try:
             return {topic.name: topic for topic in await self.topics(list(topics))}
-        except BrokerTrouble as trouble:
+        except RetriableError as trouble:
             return trouble
 
 
@@ -214,8 +214,8 @@ class _Round(Generic[V, T]):
         """Return why there is no answer."""
         return self.trouble.get(where) or self.unknown.get(where) or self.missing
 
-    async def perform(self, topics: dict[str, TopicView] | BrokerTrouble) -> None:
-        if isinstance(topics, BrokerTrouble):
+    async def perform(self, topics: dict[str, TopicView] | RetriableError) -> None:
+        if isinstance(topics, RetriableError):
             self.missing = topics.reason
             return
         by_leader: dict[int, list[tuple[Where, PartitionView]]] = {}
@@ -247,7 +247,7 @@ class _Round(Generic[V, T]):
                 by_topic.setdefault(where[0], []).append((where[1], leader.leader_epoch, self.wanted[where]))
             try:
                 answer = await self.pool.ask(node, self.ask(by_topic))
-            except BrokerTrouble as trouble:
+            except RetriableError as trouble:
                 self.trouble |= {where: trouble.reason for where, _ in part}
                 continue
             for where, leader in part:
@@ -261,13 +261,13 @@ class _Round(Generic[V, T]):
         else:
             try:
                 self.found[where] = self.read(answer, leader)
-            except BrokerTrouble as trouble:
+            except RetriableError as trouble:
                 self.trouble[where] = f"{self.pool.name(leader.leader)}: {trouble.reason}"
 
     def _refused(self, where: Where, code: int, broker: str) -> None:
         try:
             raise_for(code, *where, self.what, "DESCRIBE", broker)
-        except BrokerTrouble as trouble:
+        except RetriableError as trouble:
             (self.unknown if trouble.gone else self.trouble)[where] = trouble.reason
         else:
             raise refused(code, *where, self.what, broker or "a broker")

@@ -27,7 +27,7 @@ from logkeep_engine.kafka.configs import (
     describe_configs,
 )
 from logkeep_engine.kafka.queries import TopicView
-from logkeep_engine.kafka.retry import BrokerTrouble
+from logkeep_engine.kafka.retry import RetriableError
 from logkeep_engine.kafka.survey import Survey, in_parts
 from logkeep_engine.kafka.topic_requests import DeletedTopics, create_topics, delete_topics
 from logkeep_engine.log.cleanup import is_compacted
@@ -96,7 +96,7 @@ class TopicAdmin(Admin):
             views = await survey.topics(names)
             for view in views:
                 if view.code in RETRIABLE and survey.time_left():
-                    raise BrokerTrouble(f"topic {view.name!r}: {Code.name_of(view.code)}")
+                    raise RetriableError(f"topic {view.name!r}: {Code.name_of(view.code)}")
             return views
 
         with collector.paused():
@@ -167,7 +167,7 @@ class TopicAdmin(Admin):
     def configs_of_brokers(self, names: Collection[str]) -> list[dict[str, str]]:
         """Return the same of each broker that reports it. They differ while they are changed one after the other, or if
         one was forgotten."""
-        return [_values(entries, names) for entries in self._told_entries()]
+        return [_values(entries, names) for entries in self._reported_entries()]
 
     def broker_settings(self, wanted: Callable[[str], bool]) -> dict[str, str] | None:
         """Return the values that were set for the brokers, of the requested keys, as the first broker has them; None
@@ -183,9 +183,9 @@ class TopicAdmin(Admin):
 
     def _broker_entries(self) -> Mapping[str, ConfigEntry] | None:
         """Return the configuration of the first broker that reports it, None if none does."""
-        return next(self._told_entries(), None)
+        return next(self._reported_entries(), None)
 
-    def _told_entries(self) -> Iterator[Mapping[str, ConfigEntry]]:
+    def _reported_entries(self) -> Iterator[Mapping[str, ConfigEntry]]:
         """Yield the configurations of the brokers that report theirs."""
         for node in sorted(self._cluster().brokers):
             try:
@@ -225,14 +225,14 @@ class TopicAdmin(Admin):
         wanted = [(plan.name, plan.partitions, plan.replication_factor, plan.configs) for plan in plans]
         call = create_topics(wanted, timeout_ms=int(self._timeout * 1000), only_check=validate_only)
 
-        def lost(trouble: BrokerTrouble) -> None:
+        def lost(trouble: RetriableError) -> None:
             if not validate_only:
                 raise BrokerUnavailable(
                     f"It is unknown whether topics were created: {trouble.reason}.",
                     hint="Check that the brokers are healthy, then start the same run again.",
                 ) from trouble
 
-        told = self._order(
+        reported = self._order(
             call,
             "create topics",
             # one topic that has another outcome may have been created
@@ -242,7 +242,7 @@ class TopicAdmin(Admin):
             only_check=validate_only,
             lost=lost,
         ).results
-        answers = [(plan, *told.get((TOPIC, plan.name), _SILENT)) for plan in plans]
+        answers = [(plan, *reported.get((TOPIC, plan.name), _SILENT)) for plan in plans]
         refused = [item for item in answers if item[1] != Code.NONE]
         if not validate_only and len(refused) < len(answers):
             self.note_change()
@@ -254,11 +254,11 @@ class TopicAdmin(Admin):
         found, what = [], "check who may change the configuration"
         for part in in_parts(sorted(set(names)), _TOPICS_A_REQUEST):
             wanted = [((TOPIC, name), {"retention.ms": "-1"}) for name in part]
-            told = self._alter(wanted, what, only_check=True)
+            reported = self._alter(wanted, what, only_check=True)
             for name in part:
-                if (TOPIC, name) not in told:
+                if (TOPIC, name) not in reported:
                     raise self._error(_SILENT[0], f"{what} of topic {name!r}", _SILENT[1])
-                if told[TOPIC, name][0] == Code.TOPIC_AUTHORIZATION_FAILED:
+                if reported[TOPIC, name][0] == Code.TOPIC_AUTHORIZATION_FAILED:
                     found.append(name)
         return found
 
@@ -357,8 +357,8 @@ class TopicAdmin(Admin):
         if not values:
             return
         what = f"change the configuration of topic {name!r} (ACL ALTER_CONFIGS)"
-        told = self._alter([((TOPIC, name), values)], what)
-        code, reason = told.get((TOPIC, name), _SILENT)
+        reported = self._alter([((TOPIC, name), values)], what)
+        code, reason = reported.get((TOPIC, name), _SILENT)
         if code == Code.NONE:
             self.note_change()
             return
@@ -415,7 +415,7 @@ async def _describe_configs(survey: Survey, *, topics: Sequence[str]) -> Describ
             code, reason = answer.refused.get((TOPIC, name), _SILENT)
             seconds = survey.pool.limits.unknown if code in GONE else survey.patience
             if code in UNREACHABLE | GONE and survey.time_left(seconds):
-                raise BrokerTrouble(f"{survey.pool.name(node)} says of topic {name!r} {Code.told(code, reason)}")
+                raise RetriableError(f"{survey.pool.name(node)} says of topic {name!r} {Code.describe(code, reason)}")
     return answer
 
 
@@ -423,7 +423,7 @@ async def _broker_entries(survey: Survey, *, node: int) -> Mapping[str, ConfigEn
     """Return the configuration of a broker, which it reports itself. Raises BrokerRefused if it does not."""
     answer = await survey.pool.ask(node, describe_configs([(BROKER, str(node))]), survey.patience / ATTEMPTS)
     for code, reason in answer.refused.values():
-        raise BrokerRefused(f"{survey.pool.name(node)} says {Code.told(code, reason)}.")
+        raise BrokerRefused(f"{survey.pool.name(node)} says {Code.describe(code, reason)}.")
     return next(iter(answer.entries.values()), {})
 
 

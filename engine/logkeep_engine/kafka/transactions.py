@@ -32,7 +32,7 @@ from logkeep_engine.kafka.codes import GONE, RETRIABLE, Code
 from logkeep_engine.kafka.encoding import Call, Reader, pack_array, pack_string, pack_uvarint
 from logkeep_engine.kafka.positions import TRANSACTION, find_coordinator
 from logkeep_engine.kafka.protocol import ProducerIdAnswer
-from logkeep_engine.kafka.retry import BrokerTrouble, Patience, raise_for
+from logkeep_engine.kafka.retry import Patience, RetriableError, raise_for
 from logkeep_engine.log.padding import padding_batch
 
 T = TypeVar("T")
@@ -148,7 +148,7 @@ class PaddingTransactions:
                 written = await self._write(sizes)
             await self._end(commit=not sizes)
             await self._complete()
-        except BrokerTrouble as trouble:
+        except RetriableError as trouble:
             self._producer = None
             raise TransactionOver(trouble.reason) from trouble
         except BaseException:
@@ -209,7 +209,7 @@ class PaddingTransactions:
     def _check_written(self, answers: protocol.ProduceAnswers) -> None:
         answer = answers.partitions.get((self._topic, self._partition))
         if answer is None:
-            raise BrokerTrouble("a broker did not include the partition in its answer")
+            raise RetriableError("a broker did not include the partition in its answer")
         raise_for(answer.code, self._topic, self._partition, "write to", "WRITE", "")
         self._check(answer.code)
 
@@ -228,11 +228,11 @@ class PaddingTransactions:
                     raise TransactionOver("another holder of the transactional id has fenced this one")
                 if answer.state not in _BEGUN:
                     return
-            except BrokerTrouble as trouble:
+            except RetriableError as trouble:
                 await patience.wait(trouble)
                 continue
             if pause > _LONGEST_PAUSE:
-                await patience.wait(BrokerTrouble(f"its coordinator says {answer.state}"))
+                await patience.wait(RetriableError(f"its coordinator says {answer.state}"))
                 continue
             await asyncio.sleep(pause)
             pause *= 2
@@ -256,7 +256,7 @@ class PaddingTransactions:
                 node = await self._asked_coordinator()
                 try:
                     answer = await self._send_to(node, call())
-                except BrokerTrouble as trouble:
+                except RetriableError as trouble:
                     if may_repeat:
                         raise
                     raise TransactionOver(trouble.reason) from trouble
@@ -269,14 +269,14 @@ class PaddingTransactions:
                     continue
                 if code in RETRIABLE or code in GONE:  # it may not have heard of a topic that is new
                     self._coordinator = None
-                    raise BrokerTrouble(f"its coordinator says {Code.name_of(code)}", gone=code in GONE)
-            except BrokerTrouble as trouble:
+                    raise RetriableError(f"its coordinator says {Code.name_of(code)}", gone=code in GONE)
+            except RetriableError as trouble:
                 await patience.wait(trouble)
                 continue
             return answer
 
     async def _send(self, call: Call[T]) -> T:
-        """Ask the coordinator. Raises BrokerTrouble, BrokerRefused."""
+        """Ask the coordinator. Raises RetriableError, BrokerRefused."""
         return await self._send_to(await self._asked_coordinator(), call)
 
     async def _asked_coordinator(self) -> int:
@@ -289,7 +289,7 @@ class PaddingTransactions:
     async def _send_to(self, node: int, call: Call[T]) -> T:
         try:
             return await self._pool.send(node, 0, call)
-        except BrokerTrouble:
+        except RetriableError:
             self._coordinator = None
             raise
 
@@ -302,7 +302,7 @@ class PaddingTransactions:
             raise id_refused(self._id)
         if code in RETRIABLE:
             self._coordinator = None
-            raise BrokerTrouble(f"the transaction {self._id!r}: {Code.name_of(code)}")
+            raise RetriableError(f"the transaction {self._id!r}: {Code.name_of(code)}")
         raise BrokerRefused(
             f"The transaction {self._id!r} is refused: {Code.name_of(code)}.", hint="See the broker's log."
         )

@@ -11,8 +11,8 @@ from logkeep_engine.errors import BrokerRefused, BrokerUnavailable
 from logkeep_engine.kafka.admin import Admin
 from logkeep_engine.kafka.codes import PASSING, RETRIABLE, Code
 from logkeep_engine.kafka.encoding import Call
-from logkeep_engine.kafka.queries import NOT_TOLD, ClusterView, describe_operations
-from logkeep_engine.kafka.retry import BrokerTrouble
+from logkeep_engine.kafka.queries import NOT_REPORTED, ClusterView, describe_operations
+from logkeep_engine.kafka.retry import RetriableError
 from logkeep_engine.kafka.survey import Survey, in_parts
 from logkeep_engine.kafka.user_requests import (
     OPERATIONS,
@@ -78,8 +78,10 @@ class UserAdmin(Admin):
         async def ask(survey: Survey) -> ClusterView:
             return await survey.pool.ask(survey.pool.any_node(), describe_operations())
 
-        told = self._ask(ask, "ask for the operations on the cluster").operations
-        return frozenset(name for number, name in OPERATIONS.items() if told != NOT_TOLD and told >> number & 1)
+        reported = self._ask(ask, "ask for the operations on the cluster").operations
+        return frozenset(
+            name for number, name in OPERATIONS.items() if reported != NOT_REPORTED and reported >> number & 1
+        )
 
     def create_acls(self, acls: Sequence[Acl], at_once: int | None = None) -> list[SetRefused[Acl]]:
         """Add ACLs, `at_once` in a request; returns those that the cluster does not take. Safe to repeat. Raises
@@ -122,17 +124,17 @@ class UserAdmin(Admin):
             if answer.code == Code.NONE:
                 return Known(answer.items)
             if answer.code == Code.SECURITY_DISABLED:
-                return Known((), _told(answer.code, answer.reason), switched_off=True)
+                return Known((), _describe_refusal(answer.code, answer.reason), switched_off=True)
             if answer.code in RETRIABLE:
-                raise BrokerTrouble(f"{survey.pool.name(node)} says {_told(answer.code, answer.reason)}")
-            return Known(None, _told(answer.code, answer.reason))
+                raise RetriableError(f"{survey.pool.name(node)} says {_describe_refusal(answer.code, answer.reason)}")
+            return Known(None, _describe_refusal(answer.code, answer.reason))
 
         return self._ask(ask, what)
 
     def _ordered(self, call: Call[Results], what: str, *, only_check: bool = False) -> Results:
         """Return the outcomes of orders. Raises BrokerUnavailable where an answer was lost, and the user is refused
         after that: the orders may have taken the very right to repeat them."""
-        lost: list[BrokerTrouble] = []
+        lost: list[RetriableError] = []
         results = self._order(
             call,
             what,
@@ -166,12 +168,12 @@ def _refused(items: Sequence[T], results: Results, what: str, operation: str) ->
             f"The cluster answered {len(results.items)} of {len(items)} requests.", hint="See the broker's log."
         )
     return [
-        SetRefused(item, _told(code, reason))
+        SetRefused(item, _describe_refusal(code, reason))
         for item, (code, reason) in zip(items, results.items, strict=True)
         if code != Code.NONE
     ]
 
 
-def _told(code: int, reason: str) -> str:
+def _describe_refusal(code: int, reason: str) -> str:
     # The broker's reason for this code says which of its own objects it has looked at.
-    return Code.told(code, "" if code == Code.CLUSTER_AUTHORIZATION_FAILED else reason)
+    return Code.describe(code, "" if code == Code.CLUSTER_AUTHORIZATION_FAILED else reason)

@@ -17,7 +17,7 @@ from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.protocol import EARLIEST
 from logkeep_engine.kafka.queries import NO_TOPIC_ID, ClusterView, PartitionView, TopicView, Where
-from logkeep_engine.kafka.retry import BrokerTrouble
+from logkeep_engine.kafka.retry import RetriableError
 from logkeep_engine.kafka.survey import Survey
 
 
@@ -101,13 +101,13 @@ class Witnesses(Survey):
 
         return {where: finding(where) for where in wanted}
 
-    async def _leaders(self, topics: Iterable[str]) -> dict[str, TopicView] | BrokerTrouble:
+    async def _leaders(self, topics: Iterable[str]) -> dict[str, TopicView] | RetriableError:
         try:
             views, silent = await self.pool.describe_to_all(sorted(topics))
-        except BrokerTrouble as trouble:
+        except RetriableError as trouble:
             return trouble
         if silent:
-            return BrokerTrouble("; ".join(silent.values()))
+            return RetriableError("; ".join(silent.values()))
         said = _by_name(views)
         return {name: _newest(name, self._ids[name], said.get(name, ()), views) for name in topics}
 

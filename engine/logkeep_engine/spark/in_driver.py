@@ -177,16 +177,16 @@ class _Job:
             self._selector.unregister(worker)
             index = self.busy.pop(worker)
             try:
-                told = worker.take()
+                reported = worker.take()
             except (EOFError, ConnectionError):
                 self._died(index, worker.end())
                 continue
             self._idle.append(worker)
-            if isinstance(told, Raised):
-                log.warning("attempt %d of task %d failed: %s", self._attempts[index], index, told.text)
+            if isinstance(reported, Raised):
+                log.warning("attempt %d of task %d failed: %s", self._attempts[index], index, reported.text)
                 self.waiting.appendleft(index)
             else:
-                self.arrived.append(told)
+                self.arrived.append(reported)
 
     def _died(self, index: int, how: str) -> None:
         tried = self._attempts[index]

@@ -19,12 +19,12 @@ _IDENTITIES = (
 _IDENTITY_PROVIDERS = ("assume-role-with-web-identity", "container-role")
 
 
-def require_keys(keys: names.Keys, environ: Mapping[str, str], told: str) -> None:
+def require_keys(keys: names.Keys, environ: Mapping[str, str], text: str) -> None:
     """Raises CredentialsMissing if what a Secret should have brought is not in the environment."""
     missing = [name for name in (keys.access, keys.secret) if not environ.get(name)]
     if missing:
         raise CredentialsMissing(
-            f"{keys.field}.credentials.secretRef {told}, but {' and '.join(missing)} "
+            f"{keys.field}.credentials.secretRef {text}, but {' and '.join(missing)} "
             f"{'is' if len(missing) == 1 else 'are'} not in the environment.",
             hint=by_place(
                 "The Secret must have the keys accessKeyId and secretAccessKey, or those that secretRef names.",

@@ -28,12 +28,12 @@ class Column:
 
 @dataclass(frozen=True)
 class ResourceKind:
-    """A kind of resources. `short` is its short name for `kubectl`, `told` says what it is."""
+    """A kind of resources. `short` is its short name for `kubectl`, `description` says what it is."""
 
     spec: type[BaseModel]
     status: type[BaseModel]
     short: str
-    told: str
+    description: str
     columns: tuple[Column, ...]
 
 
@@ -42,7 +42,7 @@ RESOURCES: Mapping[str, ResourceKind] = {
         spec=KafkaBackupSpec,
         status=Status,
         short="kbak",
-        told=(
+        description=(
             "A backup of topics of a Kafka cluster into an archive. It runs when it is created, when a field "
             "changes that decides what is archived, when the annotation logkeep.dev/run gets a new value, when a "
             "KafkaBackupRun asks for it, and by its schedule."
@@ -78,7 +78,7 @@ RESOURCES: Mapping[str, ResourceKind] = {
         spec=KafkaBackupRunSpec,
         status=RequestedStatus,
         short="kbrun",
-        told=(
+        description=(
             "Asks for a run of a KafkaBackup, once, and reports how that run ended. A user who may create it does "
             "not need the right to change the KafkaBackup."
         ),
@@ -96,7 +96,7 @@ RESOURCES: Mapping[str, ResourceKind] = {
         spec=KafkaRestoreSpec,
         status=Status,
         short="krst",
-        told=(
+        description=(
             "A restore of topics from an archive into a Kafka cluster. It runs once, or, as a drill with a "
             "schedule, at each of its times."
         ),

@@ -29,8 +29,8 @@ from logkeep_operator.reconcile.plan import (
     EnsureNetworkPolicy,
     Event,
     Plan,
+    ReportDrill,
     SuspendJob,
-    TellBackup,
 )
 from logkeep_operator.reconcile.queue import RunQueue, Waiter, due, holds_place, place_of
 from logkeep_operator.reconcile.reconcile import is_at_rest, outdated, reconcile, refused, wake_after_rest
@@ -55,10 +55,10 @@ __all__ = [
     "Observed",
     "Plan",
     "PodState",
+    "ReportDrill",
     "RunOrigin",
     "RunQueue",
     "SuspendJob",
-    "TellBackup",
     "Waiter",
     "answers_without_backup",
     "documents",

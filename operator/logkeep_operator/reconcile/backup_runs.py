@@ -50,8 +50,8 @@ def answers(
     """Return the answers to the KafkaBackupRuns of a backup with this status. `known` are the ids of runs whose
     children are there."""
     started = status.run.id if status.run is not None else None
-    told = asked_hash(asked)
-    bound = started if told is not None and told == status.last_handled_backup_runs else None
+    digest = asked_hash(asked)
+    bound = started if digest is not None and digest == status.last_handled_backup_runs else None
     found: list[Answer] = []
     for one in asked:
         if _is_over(one, now):
@@ -117,8 +117,8 @@ def _answer(one: RequestedRun, run_id: str | None, status: Status, known: Collec
         return _ended(one, entry, status)
     if run_id in known:
         return _said(one.status, one.status.phase or RequestedPhase.PENDING, conditions.reconciling("RunFound", ""))
-    told = _said(one.status, RequestedPhase.FAILED, conditions.stalled("OutcomeUnknown", _FORGOTTEN.format(run_id)))
-    return replace(told, run_id=run_id)
+    answer = _said(one.status, RequestedPhase.FAILED, conditions.stalled("OutcomeUnknown", _FORGOTTEN.format(run_id)))
+    return replace(answer, run_id=run_id)
 
 
 def _waits(status: Status) -> tuple[Condition, ...]:
@@ -144,11 +144,11 @@ def _going_on(one: RequestedRun, run: RunStatus, status: Status) -> RequestedSta
     if status.phase is Phase.SUSPENDED:
         state = conditions.suspended(message)
     phase = RequestedPhase.RUNNING if status.phase is Phase.RUNNING else RequestedPhase.PENDING
-    told = replace(_said(one.status, phase, state), run_id=run.id, job=run.job, start_time=run.start_time)
+    answer = replace(_said(one.status, phase, state), run_id=run.id, job=run.job, start_time=run.start_time)
     progress = status.progress
     if progress is None:
-        return told
-    return replace(told, records=progress.records, bytes=progress.bytes, percent=progress.percent)
+        return answer
+    return replace(answer, records=progress.records, bytes=progress.bytes, percent=progress.percent)
 
 
 def _ended(one: RequestedRun, entry: HistoryEntry, status: Status) -> RequestedStatus:
@@ -162,10 +162,10 @@ def _ended(one: RequestedRun, entry: HistoryEntry, status: Status) -> RequestedS
     else:
         ready = status.condition("Ready") if run is not None else None
         state = conditions.stalled(ready.reason if ready is not None else "RunFailed", message)
-    told = replace(_said(one.status, phase, state), run_id=entry.run_id, message=cut(message))
-    told = replace(told, start_time=entry.start_time, end_time=entry.end_time, job=run.job if run else told.job)
-    percent = 100 if phase is RequestedPhase.SUCCEEDED else told.percent
-    return replace(told, records=entry.records, bytes=entry.bytes, percent=percent)
+    answer = replace(_said(one.status, phase, state), run_id=entry.run_id, message=cut(message))
+    answer = replace(answer, start_time=entry.start_time, end_time=entry.end_time, job=run.job if run else answer.job)
+    percent = 100 if phase is RequestedPhase.SUCCEEDED else answer.percent
+    return replace(answer, records=entry.records, bytes=entry.bytes, percent=percent)
 
 
 def _said(before: RequestedStatus, phase: RequestedPhase, state: tuple[Condition, ...]) -> RequestedStatus:

@@ -14,7 +14,7 @@ from logkeep_operator.api import Status
 MAX_STATUS_BYTES = 128 << 10
 _SHORTER = (512, 256, 128, 64)  # characters of a text
 # People read the texts of these parts, and no decision does. Times are shorter than all bounds.
-_TOLD = ("cluster_state", "coverage", "dry_run", "held_topics", "history", "loss", "progress", "warnings")
+_BOUNDED = ("cluster_state", "coverage", "dry_run", "held_topics", "history", "loss", "progress", "warnings")
 
 
 def bounded(status: Status) -> Status:
@@ -22,7 +22,7 @@ def bounded(status: Status) -> Status:
     for most in _SHORTER:
         if len(json.dumps(status.to_dict(), ensure_ascii=False).encode()) < MAX_STATUS_BYTES:
             break
-        status = replace(status, **{name: _cut(getattr(status, name), most) for name in _TOLD})
+        status = replace(status, **{name: _cut(getattr(status, name), most) for name in _BOUNDED})
     return status
 
 

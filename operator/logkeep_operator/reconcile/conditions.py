@@ -49,10 +49,10 @@ def coverage_condition(found: TopicCoverage) -> Condition:
         ("TopicsVanished", "archived topics that are gone from the cluster", found.vanished, found.topics_vanished),
     )
     missing = [(reason, f"{what}: {total}{_named(names)}") for reason, what, total, names in parts if total]
-    told = [f"Topics that are protected: {found.protected}", *(text for _, text in missing)]
+    lines = [f"Topics that are protected: {found.protected}", *(text for _, text in missing)]
     if found.left_out:
-        told.append(f"others that are left out: {found.left_out}")
-    message = cut("; ".join(told) + ".")
+        lines.append(f"others that are left out: {found.left_out}")
+    message = cut("; ".join(lines) + ".")
     if missing:
         return Condition(type="Coverage", status="False", reason=missing[0][0], message=message)
     return Condition(type="Coverage", status="True", reason="AllFound", message=message)
@@ -86,11 +86,13 @@ def scheduled_run(reason: str, message: str) -> tuple[Condition, ...]:
 
 def without_scheduled_run(before: Status, wanted: Iterable[Condition]) -> tuple[Condition, ...]:
     """Return the wanted conditions, and the end of `ScheduledRun` if they say the state and it is not among them."""
-    told = {condition.type: condition for condition in wanted}
-    ready = told.get("Ready")
-    if ready is not None and SCHEDULED_RUN not in told and before.condition(SCHEDULED_RUN) is not None:
-        told[SCHEDULED_RUN] = Condition(type=SCHEDULED_RUN, status="False", reason=ready.reason, message=ready.message)
-    return tuple(told.values())
+    by_type = {condition.type: condition for condition in wanted}
+    ready = by_type.get("Ready")
+    if ready is not None and SCHEDULED_RUN not in by_type and before.condition(SCHEDULED_RUN) is not None:
+        by_type[SCHEDULED_RUN] = Condition(
+            type=SCHEDULED_RUN, status="False", reason=ready.reason, message=ready.message
+        )
+    return tuple(by_type.values())
 
 
 def suspended(message: str) -> tuple[Condition, ...]:

@@ -16,7 +16,7 @@ from logkeep_operator.api import Condition, DrillStatus, Resource, Status, Statu
 from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.observed import Observed
 from logkeep_operator.reconcile.outcome import JobOutcome
-from logkeep_operator.reconcile.plan import Event, Plan, TellBackup
+from logkeep_operator.reconcile.plan import Event, Plan, ReportDrill
 
 CONDITION = "Verified"
 DRILL_SUCCEEDED = "DrillSucceeded"
@@ -52,9 +52,9 @@ def drill_status(resource: Resource, run_id: str, outcome: JobOutcome, end: date
             proved += f"; {so_many(facts.cold_segments, 'segment')} with cold objects were left out and are not proved"
         ended = replace(ended, message=cut(proved))
     if facts.cycle and good:
-        told = f"{facts.drilled}/{facts.total}, all partitions within {facts.runs} runs"
+        text = f"{facts.drilled}/{facts.total}, all partitions within {facts.runs} runs"
         ended = replace(ended, total=facts.total, cycle=facts.cycle, drilled=facts.drilled, runs=facts.runs)
-        ended = replace(ended, progress=told, message=cut(f"{ended.message}; drilled {told}"))
+        ended = replace(ended, progress=text, message=cut(f"{ended.message}; drilled {text}"))
     return replace(
         ended,
         recovery_seconds=seconds,
@@ -67,7 +67,7 @@ def drill_status(resource: Resource, run_id: str, outcome: JobOutcome, end: date
     )
 
 
-def with_told_backup(observed: Observed, plan: Plan, now: datetime) -> Plan:
+def with_drill_reported(observed: Observed, plan: Plan, now: datetime) -> Plan:
     """Return the plan, and what is to be written to the KafkaBackup whose archive the drill has read."""
     resource, backup = observed.resource, observed.backup
     status = plan.status if plan.status is not None else resource.status
@@ -79,23 +79,23 @@ def with_told_backup(observed: Observed, plan: Plan, now: datetime) -> Plan:
     if known is not None and _order(known) > _order(status.drill):
         return plan  # another one has ended later
     times = [drill.last_good_time for drill in (known, status.drill) if drill is not None and drill.last_good_time]
-    told = replace(status.drill, last_good_time=max(times, default=None))
-    if told == known:
+    drill = replace(status.drill, last_good_time=max(times, default=None))
+    if drill == known:
         return plan
-    good = told.outcome is StatusOutcome.SUCCEEDED
-    message = f"KafkaRestore {told.restore}, run {told.run_id}: {told.message}"
+    good = drill.outcome is StatusOutcome.SUCCEEDED
+    message = f"KafkaRestore {drill.restore}, run {drill.run_id}: {drill.message}"
     condition = Condition(
         type=CONDITION,
         status="True" if good else "False",
-        reason=told.reason or DRILL_FAILED,
+        reason=drill.reason or DRILL_FAILED,
         message=cut(message),
     )
     merged = conditions.merge(backup.status, [condition], backup.generation, now)
     # The others keep their places, so that the backup's own look has nothing to write.
     placed = (*(one for one in merged if one.type != CONDITION), *(one for one in merged if one.type == CONDITION))
     event = Event("Normal" if good else "Warning", DRILL_SUCCEEDED if good else DRILL_FAILED, condition.message)
-    written = replace(backup.status, drill=told, conditions=placed)
-    return replace(plan, told=TellBackup(backup, written, replace(event, run_id=told.run_id or "")))
+    written = replace(backup.status, drill=drill, conditions=placed)
+    return replace(plan, drilled=ReportDrill(backup, written, replace(event, run_id=drill.run_id or "")))
 
 
 def _of_another_archive(restore: Status, backup: Status) -> bool:

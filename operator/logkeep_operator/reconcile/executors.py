@@ -50,10 +50,10 @@ def _useless_executors(observed: Observed) -> list[DeletePod]:
 
 def _is_given_up(observed: Observed, pod: PodState) -> bool:
     """Return whether the driver has said since then that it needs none. Earlier words may be of an earlier attempt."""
-    told = observed.documents.get(pod.run_id)
-    if told is None or told.progress is None or told.progress.executors != 0:
+    documents = observed.documents.get(pod.run_id)
+    if documents is None or documents.progress is None or documents.progress.executors != 0:
         return False
-    return told.written is not None and pod.created is not None and told.written > pod.created
+    return documents.written is not None and pod.created is not None and documents.written > pod.created
 
 
 def _keeps_logs(observed: Observed) -> bool:

@@ -40,8 +40,8 @@ class GoingOn(Starting):
         """Tell what the run waits for."""
         if waiting.warn:
             self.problem_event(waiting.reason, waiting.message)
-        told = conditions.stalled if waiting.stalled else self.on_its_way
-        return self.done(Phase.PENDING, told(waiting.reason, waiting.message), waiting.requeue_after)
+        condition_of = conditions.stalled if waiting.stalled else self.on_its_way
+        return self.done(Phase.PENDING, condition_of(waiting.reason, waiting.message), waiting.requeue_after)
 
     def go_on(self, run: RunStatus) -> Plan:
         """Look after the run, or tell how it has ended."""

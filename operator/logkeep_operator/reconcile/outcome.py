@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from logkeep_engine.contract.facts.values import moment_of
 from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.values import so_many, told_aborted
+from logkeep_engine.contract.values import describe_aborted, so_many
 from logkeep_operator.api import StatusOutcome
 from logkeep_operator.reconcile.observed import Documents, JobState, PodState, termination_result
 from logkeep_operator.reconcile.runs import is_dry_run
@@ -50,8 +50,8 @@ class JobOutcome:
 def last_result(documents: Documents, drivers: Sequence[PodState]) -> RunResult | None:
     """Return the newest result of any attempt. The ConfigMap's result is preferred to the same one in a pod, which is
     cut short. A success is always the last result, whatever the clocks of the attempts' nodes say."""
-    told = [documents.result, *(termination_result(pod) for pod in drivers)]
-    results = [result for result in told if result is not None]
+    lines = [documents.result, *(termination_result(pod) for pod in drivers)]
+    results = [result for result in lines if result is not None]
     successes = [result for result in results if result.outcome in _DONE]
     return max(successes or results, key=lambda result: result.end_time, default=None)
 
@@ -104,7 +104,7 @@ def _succeeded(result: RunResult | None, unreadable: str) -> JobOutcome:
     records, topics = so_many(result.records, "record"), so_many(result.topics, "topic")
     message = f"{records}, {result.bytes} bytes, {topics}, {so_many(result.partitions, 'partition')}"
     if result.aborted_records:
-        message = f"{message}; {told_aborted(result.aborted_records)} were left out"
+        message = f"{message}; {describe_aborted(result.aborted_records)} were left out"
     if result.message:
         message = f"{message}; {result.message}"
     if result.warnings:

@@ -109,7 +109,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class TellBackup:
+class ReportDrill:
     """Write the status of a KafkaBackup, and report it in an Event: what a drill of its archive has found."""
 
     backup: Resource
@@ -132,4 +132,4 @@ class Plan:
     finished: str | None = None
     waits_since: datetime | None = None
     answers: tuple[Answer, ...] = ()
-    told: TellBackup | None = None
+    drilled: ReportDrill | None = None

@@ -85,16 +85,16 @@ def final_progress(progress: Progress | None, result: RunResult | None, succeede
 def warnings_of(result: RunResult | None) -> tuple[str, ...]:
     """Return the warnings of a run, none if its report was lost. Those that a status has no room for are counted."""
     warnings = () if result is None else result.warnings
-    told, left = list[str](), _WARNINGS_MAX
+    lines, left = list[str](), _WARNINGS_MAX
     for warning in map(cut, warnings[:MAX_LISTED]):
         left -= len(warning)
         if left < 0:
             break
-        told.append(warning)
-    if len(told) == len(warnings):
-        return tuple(told)
-    told = told[: MAX_LISTED - 1]
-    return (*told, f"and {len(warnings) - len(told)} more")
+        lines.append(warning)
+    if len(lines) == len(warnings):
+        return tuple(lines)
+    lines = lines[: MAX_LISTED - 1]
+    return (*lines, f"and {len(warnings) - len(lines)} more")
 
 
 def held_topics_status(result: RunResult) -> HeldTopicsStatus | None:

@@ -75,7 +75,7 @@ class QueuePlace:
         if self.share:
             limit = f"the share of namespace {self.namespace}, besides others,"
         return (
-            f"The run waits for its turn at position {_told(self.position)}: {self.running} runs are in progress, "
+            f"The run waits for its turn at position {_in_words(self.position)}: {self.running} runs are in progress, "
             f"and {limit} is {self.most}."
         )
 
@@ -152,6 +152,6 @@ def _place(turns: RunQueue, ahead: list[Waiter], me: Waiter, full: str) -> Queue
     return QueuePlace(len(ahead) + 1, len(turns.running), turns.concurrency.operator)
 
 
-def _told(position: int) -> str:
+def _in_words(position: int) -> str:
     below = [bound for bound in _POSITIONS if bound < position]
     return f"above {below[-1]}" if below else str(position)

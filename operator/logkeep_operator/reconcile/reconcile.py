@@ -21,7 +21,7 @@ from logkeep_engine.contract.spec import KafkaBackupSpec, parse_backup
 from logkeep_operator.api import Condition, Phase, Resource, RunStatus, StatusOutcome
 from logkeep_operator.reconcile import conditions, retry
 from logkeep_operator.reconcile.backup_runs import with_answers
-from logkeep_operator.reconcile.drill import with_told_backup
+from logkeep_operator.reconcile.drill import with_drill_reported
 from logkeep_operator.reconcile.executors import useless_pods
 from logkeep_operator.reconcile.in_progress import RESYNC_SECONDS, GoingOn
 from logkeep_operator.reconcile.observed import Observed
@@ -65,7 +65,7 @@ def reconcile(observed: Observed, now: datetime, engine: EngineSettings, turns: 
         return Plan()  # the garbage collector takes the children
     plan = _decide(observed, now, engine, turns)
     plan = replace(plan, actions=(*plan.actions, *useless_pods(observed)))
-    return with_told_backup(observed, with_answers(observed, plan, now), now)
+    return with_drill_reported(observed, with_answers(observed, plan, now), now)
 
 
 def _decide(observed: Observed, now: datetime, engine: EngineSettings, turns: RunQueue) -> Plan:
@@ -173,9 +173,9 @@ class _Reconciliation(GoingOn):
             if inputs_of(last.key) == self.wanted.inputs and self.job(last.id):
                 return self.go_on(last)  # only asked for again: this one first
             self.stop_unfinished()
-            told = self.tell_loss_of_replaced()
-            if told is not None:
-                return told
+            reported = self.tell_loss_of_replaced()
+            if reported is not None:
+                return reported
         run = self.status.run
         if run is not None and run.id == self.wanted.id:
             return self._ended(run) if run.outcome is not None else self.go_on(run)
@@ -321,8 +321,8 @@ class _Reconciliation(GoingOn):
         self.started = True
         self._tell_left_topics()
         due = f" It was due at {timestamp(self.times.due)}." if self.times.due is not None else ""
-        told = f"Run {known.id} is started as Job {known.job}, requested by {known.requested_by}.{due}"
-        self.event("Normal", "RunStarted", told, known.id)
+        text = f"Run {known.id} is started as Job {known.job}, requested by {known.requested_by}.{due}"
+        self.event("Normal", "RunStarted", text, known.id)
         self.status = replace(
             self.status,
             run=known,

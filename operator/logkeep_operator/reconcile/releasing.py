@@ -106,23 +106,23 @@ def _wait_after(failures: int | None) -> timedelta:
 def restored(resource: Resource, status: Status, message: str) -> tuple[Condition, ...]:
     """Return the conditions of a restore that has succeeded with this message, and whose topics may wait for their
     release."""
-    told = told_release(status.held_topics, message)
+    text = describe_release(status.held_topics, message)
     held = status.held_topics
     if held is not None and held.released_time is None and held.failures:
-        return conditions.reconciling(RELEASE_FAILED, told)
+        return conditions.reconciling(RELEASE_FAILED, text)
     if status.restored_by is None:
-        return conditions.ready(RUN_SUCCEEDED, told)
-    return conditions.ready(RESTORED_BEFORE, told + retry.hint_again(resource))
+        return conditions.ready(RUN_SUCCEEDED, text)
+    return conditions.ready(RESTORED_BEFORE, text + retry.hint_again(resource))
 
 
-def told_release(held: HeldTopicsStatus | None, message: str) -> str:
+def describe_release(held: HeldTopicsStatus | None, message: str) -> str:
     """Return the message of a restore, after what is known of the release of its topics: the end of a message may be
     cut."""
-    told = "" if held is None else _told(held)
-    return "; ".join(filter(None, (told, message)))
+    text = "" if held is None else _describe_held(held)
+    return "; ".join(filter(None, (text, message)))
 
 
-def _told(held: HeldTopicsStatus) -> str:
+def _describe_held(held: HeldTopicsStatus) -> str:
     if held.released_time is not None:
         left = held.topics - (held.released or 0)
         if not left:
@@ -182,8 +182,8 @@ class Release(GoingOn):
 
     def on_its_way(self, reason: str, message: str) -> tuple[Condition, ...]:
         before = f" It has failed {so_many(self.held.failures, 'time')}." if self.held.failures else ""
-        told = f"The release of {_number(self.held)} is on its way: {message}{before}"
-        return super().on_its_way(reason, told)
+        text = f"The release of {_number(self.held)} is on its way: {message}{before}"
+        return super().on_its_way(reason, text)
 
     def _begin(self, run: RunStatus) -> Plan:
         """Make the Job, once nothing is left of the one before but the KafkaTopics that the user has got."""
@@ -212,8 +212,10 @@ class Release(GoingOn):
         names = self.held.topic_list or found.topic_list
         held = replace(found, topic_list=names, release_time=self.held.release_time, released_time=timestamp(at))
         self.status = replace(self.status, held_topics=held)
-        self.event("Normal" if held.released == held.topics else "Warning", "TopicsReleased", _told(held), run.id)
-        return self._told_end(run)
+        self.event(
+            "Normal" if held.released == held.topics else "Warning", "TopicsReleased", _describe_held(held), run.id
+        )
+        return self._release_end(run)
 
     def _failed(self, run: RunStatus, outcome: JobOutcome) -> Plan:
         held = replace(
@@ -223,9 +225,9 @@ class Release(GoingOn):
             message=cut(f"{outcome.reason}: {outcome.message}"),
         )
         self.status = replace(self.status, held_topics=held)
-        self.event("Warning", RELEASE_FAILED, _told(held), run.id)
-        return self._told_end(run)
+        self.event("Warning", RELEASE_FAILED, _describe_held(held), run.id)
+        return self._release_end(run)
 
-    def _told_end(self, run: RunStatus) -> Plan:
-        told = restored(self.resource, self.status, run.message or "")
-        return self.done(Phase.SUCCEEDED, told, wake_after_hold(self.resource, self.status, self.now))
+    def _release_end(self, run: RunStatus) -> Plan:
+        text = restored(self.resource, self.status, run.message or "")
+        return self.done(Phase.SUCCEEDED, text, wake_after_hold(self.resource, self.status, self.now))

@@ -94,8 +94,8 @@ def schedule_of(spec: KafkaBackupSpec | KafkaRestoreSpec) -> ScheduleSpec | None
 def with_times(status: Status, scheduled: str | None, following: datetime | None) -> Status:
     """Return the status with the time for which the last run was started, and with the first that none was started
     for."""
-    told = timestamp(following) if following is not None else None
-    return replace(status, last_schedule_time=scheduled, next_schedule_time=told)
+    next_time = timestamp(following) if following is not None else None
+    return replace(status, last_schedule_time=scheduled, next_schedule_time=next_time)
 
 
 def _last(status: Status, at: datetime) -> datetime | None:

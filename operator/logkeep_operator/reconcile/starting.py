@@ -143,7 +143,7 @@ class Starting(Step):
         found = self.job(wanted.id)
         if found is None:
             self.take_turn()
-        self.actions += [DeleteConfigMap(name) for name in self._told_config_maps(wanted.id)]
+        self.actions += [DeleteConfigMap(name) for name in self._superseded_config_maps(wanted.id)]
         if needs_access_objects(self.spec.spark):
             self.actions.append(EnsureAccess(self.resource.key.namespace))
         if self.engine.network_policies:
@@ -161,13 +161,13 @@ class Starting(Step):
 
     def _earlier_config_maps(self, run_id: str) -> Iterator[str]:
         """Yield the ConfigMaps of all other runs whose end is reported."""
-        told = {entry.run_id for entry in self.before.history}
+        ended = {entry.run_id for entry in self.before.history}
         for other, documents in self.observed.documents.items():
             # A report that the history does not know is of a run that a newer status shows: this one is old.
-            if other != run_id and (other in told or documents.result is None):
+            if other != run_id and (other in ended or documents.result is None):
                 yield from documents.config_maps
 
-    def _told_config_maps(self, run_id: str) -> list[str]:
+    def _superseded_config_maps(self, run_id: str) -> list[str]:
         """Return those that go before a run gets its own: where a quota counts them, there is room for no more."""
         return [name for name in self._earlier_config_maps(run_id) if not is_topics_name(name)]
 

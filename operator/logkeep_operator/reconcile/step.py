@@ -119,13 +119,13 @@ class Step:
         self.remove_replaced("")
         run = self.before.run
         outcome = self.outcome(run.id) if run is not None and run.outcome is None else None
-        told = self.book(run, outcome) if run is not None and outcome is not None else ()
+        reported = self.book(run, outcome) if run is not None and outcome is not None else ()
         self.stop_unfinished()
         message, reason = str(error), NOT_ALLOWED if isinstance(error, NotAllowed) else INVALID_SPEC
         ready = self.before.condition("Ready")
         if ready is None or (ready.reason, ready.message) != (reason, cut(message)):
             self.event("Warning", reason, message)
-        return self.done(Phase.INVALID, (*conditions.stalled(reason, message), *told))
+        return self.done(Phase.INVALID, (*conditions.stalled(reason, message), *reported))
 
     def kept(self) -> Plan:
         """Plan for a restore that has succeeded: it never runs again, so it does not matter what a newer version
@@ -217,15 +217,15 @@ class Step:
         )
         self.finished = outcome.outcome.value
         self.tell(run, outcome)
-        told = self.loss(outcome.result, False, run) if outcome.result is not None else ()
+        reported = self.loss(outcome.result, False, run) if outcome.result is not None else ()
         if self.before.run is None or self.before.run.outcome is not None:
-            told = ()  # a later run has ended since, and says what is missing now
-        elif told and outcome.result is not None:
+            reported = ()  # a later run has ended since, and says what is missing now
+        elif reported and outcome.result is not None:
             self.status = replace(self.status, loss=outcome.result.loss)
         last = parse_timestamp(self.before.last_success_time)
         if outcome.outcome is StatusOutcome.SUCCEEDED and (last is None or last < end):
             self.status = replace(self.status, last_success_time=timestamp(end))
-        return self.done(self.before.phase or Phase.PENDING, told, 0.0)
+        return self.done(self.before.phase or Phase.PENDING, reported, 0.0)
 
     def tell_loss_of_replaced(self) -> Plan | None:
         """Tell what a replaced run had found missing until it was stopped, in a plan with a status only, since no later
@@ -235,11 +235,11 @@ class Step:
             if result is None or result.loss_total == 0:
                 continue
             message = f"{_offsets(result)} {_are(result)} missing. {_REPLACED}"
-            told = replace(entry, records=result.records, bytes=result.bytes, message=message)
-            if told == entry:
+            reported = replace(entry, records=result.records, bytes=result.bytes, message=message)
+            if reported == entry:
                 continue
             condition = self.loss(result, False, RunStatus(id=entry.run_id))
-            history = tuple(told if old is entry else old for old in self.status.history)
+            history = tuple(reported if old is entry else old for old in self.status.history)
             generation = self.before.observed_generation
             self.status = replace(self.status, history=history, loss=result.loss, observed_generation=generation)
             return self.done(self.before.phase or Phase.PENDING, condition, 0.0)
@@ -257,8 +257,10 @@ class Step:
         """Return how the run has ended, None while it is running. A run that neither the status nor a Job shows has no
         end: a user who may create ConfigMaps can compute the names of its own, and write an end there in advance."""
         run = self.before.run
-        told = (run is not None and run.id == run_id) or any(entry.run_id == run_id for entry in self.before.history)
-        if not told and run_id not in self.observed.jobs:
+        reported = (run is not None and run.id == run_id) or any(
+            entry.run_id == run_id for entry in self.before.history
+        )
+        if not reported and run_id not in self.observed.jobs:
             return None
         drivers = self.observed.pods_of(run_id, ROLE_DRIVER)
         return decide(self.job(run_id), self.documents(run_id), drivers, self.now)
@@ -302,7 +304,7 @@ class Step:
         if outcome.outcome is StatusOutcome.DRY_RUN:
             self.status = replace(self.status, dry_run=dry_run_status(result))
             return ()
-        told = self.loss(result, succeeded, run)
+        reported = self.loss(result, succeeded, run)
         if result.commit >= 0 and goes_back(self.status.archive, result, self.archive_uri()):
             known = self.status.archive.anchor if self.status.archive is not None else None
             message = (
@@ -316,9 +318,9 @@ class Step:
             offset_map=result.offset_map or self.status.offset_map,
             verification=result.verification,
             cluster_state=result.cluster_state or self.status.cluster_state,
-            loss=result.loss if told else self.status.loss,  # with the condition, which stays, too
+            loss=result.loss if reported else self.status.loss,  # with the condition, which stays, too
         )
-        return (*told, *self.coverage(coverage_of(result, include), run), *self.stale_keys(result, run))
+        return (*reported, *self.coverage(coverage_of(result, include), run), *self.stale_keys(result, run))
 
     def tell(self, run: RunStatus, outcome: JobOutcome) -> None:
         """Tell of a run's end in an event."""
@@ -384,8 +386,8 @@ class Step:
         """Enter the end of the run into the status and the history. An end that is in the history already is not
         entered twice."""
         code = result.exit_code if result is not None else None
-        told = cut(message)
-        ended = replace(run, outcome=outcome, exit_code=code, message=told, end_time=timestamp(end))
+        text = cut(message)
+        ended = replace(run, outcome=outcome, exit_code=code, message=text, end_time=timestamp(end))
         entry = _entry(run, outcome, message, end, result, self.status.progress)
         history = (entry, *(old for old in self.status.history if not _same_end(old, entry)))[:MAX_HISTORY]
         self.status = replace(self.status, run=ended, history=history)

@@ -36,8 +36,8 @@ def difference(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> str | Non
 
 def owned_by(body: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
     """Return whether the object names this owner as its controller."""
-    told = body["metadata"].get("ownerReferences") or ()
-    return any(all(one.get(field) == owner[field] for field in _OWNER) for one in told)
+    owners = body["metadata"].get("ownerReferences") or ()
+    return any(all(one.get(field) == owner[field] for field in _OWNER) for one in owners)
 
 
 def _content(body: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:

@@ -94,7 +94,7 @@ def back_up(storage: Storage, plan: BackupPlan, done: int, outcome: RunOutcome =
     return backed(storage, plan, plan.run_id)
 
 
-def told(found: EndedBackup) -> dict[str, tuple[str | None, int | None]]:
+def complete_of(found: EndedBackup) -> dict[str, tuple[str | None, int | None]]:
     by_topic = topic_totals(found.state)
     report = recovery(found, by_topic, min((totals.first for totals in by_topic.values()), default=-1))
     assert report.last_time == time_of(found.begun / 1000)
@@ -104,13 +104,13 @@ def told(found: EndedBackup) -> dict[str, tuple[str | None, int | None]]:
 
 def test_a_topic_is_complete_up_to_the_last_run_that_archived_it_whole(storage: Storage) -> None:
     first = back_up(storage, planned("run-1", piece(0, 10), piece(0, 10, USERS)), 2)
-    assert told(first) == {}
+    assert complete_of(first) == {}
     time.sleep(0.002)
     # The run gets half of one partition and nothing of the other: its own segment promises nothing.
     second = back_up(
         storage, planned("run-2", piece(10, 20), piece(20, 30), piece(0, 10, partition=1)), 1, RunOutcome.FAILED
     )
-    assert told(second) == {"orders": (time_of(first.begun / 1000), 20)}
+    assert complete_of(second) == {"orders": (time_of(first.begun / 1000), 20)}
     assert second.begun > first.begun
     state = second.state
     assert complete_until(second.archive, state, state.topics) == {
@@ -119,15 +119,15 @@ def test_a_topic_is_complete_up_to_the_last_run_that_archived_it_whole(storage: 
     }
     time.sleep(0.002)
     third = back_up(storage, planned("run-3", piece(20, 30), piece(0, 10, partition=1)), 2)
-    assert told(third) == {}
+    assert complete_of(third) == {}
     assert complete_until(third.archive, third.state, [ORDERS.topic_id]) == {ORDERS.topic_id: third.begun}
 
 
 def test_of_a_topic_that_no_run_has_archived_whole_nothing_is_promised(storage: Storage) -> None:
     only = back_up(storage, planned("run-1", piece(0, 10), piece(0, 10, USERS)), 1, RunOutcome.FAILED)
-    assert told(only) == {"users": (None, 10)}
+    assert complete_of(only) == {"users": (None, 10)}
     silent = replace(only, plan=replace(only.plan, unavailable=(("users", 0), ("unheard", -1))))
-    assert told(silent) == {"unheard": (None, None), "users": (None, None)}
+    assert complete_of(silent) == {"unheard": (None, None), "users": (None, None)}
 
 
 def test_a_plan_that_cannot_be_read_promises_nothing(storage: Storage) -> None:
@@ -186,10 +186,10 @@ def test_a_run_tells_what_its_retention_has_removed_and_which_points_it_keeps(st
         [("run-1", {"last", "daily"})],
     )
     locked = (LockedObject("a.log", None, True), LockedObject("b.log", 5.0, False))
-    told = retained_by(writer.state, rules, replace(done, purged=Purged(1, 9, locked=locked)))
-    assert told is not None
-    assert told.locked is not None
-    assert (told.locked.objects, told.locked.until, told.locked.legal_holds, told.locked.first) == (
+    reported = retained_by(writer.state, rules, replace(done, purged=Purged(1, 9, locked=locked)))
+    assert reported is not None
+    assert reported.locked is not None
+    assert (reported.locked.objects, reported.locked.until, reported.locked.legal_holds, reported.locked.first) == (
         2,
         "1970-01-01T00:00:05Z",
         1,

@@ -224,11 +224,11 @@ def test_log_start_that_moves_while_a_run_goes_on_costs_what_lies_below_it(
             folder = open_uri(f"{storage.uri}/{number}-{backwards}")
             state = archive(folder, bounds, logs, after, backwards=backwards)
             assert kept(folder, state) == [*first, *second]
-            told = lost(state)
-            assert told >= gone
+            reported = lost(state)
+            assert reported >= gone
             # A batch that was recorded as lost before the receipt of the chunk that has it still came stays so.
-            assert told <= gone | set(range(10, 20))
-            assert backwards or told == gone
+            assert reported <= gone | set(range(10, 20))
+            assert backwards or reported == gone
 
 
 @BOUNDS

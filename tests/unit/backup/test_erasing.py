@@ -45,8 +45,8 @@ def run(storage: LocalStorage, folder: Path, *erasures: Erasure) -> tuple[str, .
 
 def test_erasure_is_done_once_and_its_secret_may_go_then(storage: LocalStorage, tmp_path: Path) -> None:
     secret(tmp_path, "ticket-1", ALICE + b"\n")
-    told = run(storage, tmp_path, erasure("ticket-1", askedBy="ticket 1"))
-    assert told == ("erasure ticket-1 took 1 record out of 1 segment of topic orders",)
+    reported = run(storage, tmp_path, erasure("ticket-1", askedBy="ticket 1"))
+    assert reported == ("erasure ticket-1 took 1 record out of 1 segment of topic orders",)
     assert [item[2] for item in seen(storage)] == [BOB, None]
     (tmp_path / "ticket-1" / "keys").unlink()
     assert run(storage, tmp_path, erasure("ticket-1")) == ()
@@ -58,13 +58,13 @@ def test_one_that_fails_holds_up_no_other_and_is_tried_again(storage: LocalStora
     wanted = [erasure("ticket-1"), erasure("ticket-2", encoding="base64"), erasure("ticket-3")]
     with pytest.raises(ErasureFailed, match="The backup itself has succeeded, but not all") as caught:
         run(storage, tmp_path, *wanted)
-    for told in ("erasure ticket-2 took 1 record", "ticket-1/keys: No such file", "ticket-3/keys: No such file"):
-        assert told in str(caught.value)
+    for reported in ("erasure ticket-2 took 1 record", "ticket-1/keys: No such file", "ticket-3/keys: No such file"):
+        assert reported in str(caught.value)
     assert caught.value.exit_code == 1
     assert [item[2] for item in seen(storage)] == [ALICE, None]
     secret(tmp_path, "ticket-1", ALICE)
     secret(tmp_path, "ticket-3", b"nobody")
-    assert ["ticket-1" in told for told in run(storage, tmp_path, *wanted)] == [True, False]
+    assert ["ticket-1" in reported for reported in run(storage, tmp_path, *wanted)] == [True, False]
     assert [item[2] for item in seen(storage)] == [None]
 
 
@@ -103,10 +103,10 @@ def after(
     with begin_run(Archive.open(storage), "night-2") as writer:
         if outcome is not None:
             writer.end(outcome)
-        told = wanted.after(error, writer, tried_all=tried_all)
+        reported = wanted.after(error, writer, tried_all=tried_all)
         if outcome is None:  # nobody waits for a run that has not ended
             writer.end(RunOutcome.FAILED)
-    return told
+    return reported
 
 
 @pytest.mark.parametrize("outcome", [RunOutcome.FAILED, RunOutcome.SUCCEEDED])
@@ -115,9 +115,9 @@ def test_run_that_fails_in_the_end_does_not_put_them_off(
 ) -> None:
     secret(tmp_path, "ticket-1", ALICE)
     wanted = asked(tmp_path, erasure("ticket-1"), erasure("ticket-2"))
-    failure, told = after(storage, wanted, DataLoss("offsets are lost"), outcome=outcome)
+    failure, reported = after(storage, wanted, DataLoss("offsets are lost"), outcome=outcome)
     assert failure.startswith("not done: spec.erasures: ticket-2: ")
-    assert told == "erasure ticket-1 took 1 record out of 1 segment of topic orders"
+    assert reported == "erasure ticket-1 took 1 record out of 1 segment of topic orders"
     assert [item[2] for item in seen(storage)] == [BOB, None]
 
 
@@ -135,11 +135,11 @@ def test_after_other_failures_they_wait_and_the_run_says_so(
 ) -> None:
     secret(tmp_path, "ticket-1", ALICE)
     wanted = asked(tmp_path, erasure("ticket-1"))
-    (told,) = after(storage, wanted, error, outcome=outcome, tried_all=tried_all)
-    assert told.startswith("spec.erasures: ticket-1: not done, since the run failed first. ")
+    (reported,) = after(storage, wanted, error, outcome=outcome, tried_all=tried_all)
+    assert reported.startswith("spec.erasures: ticket-1: not done, since the run failed first. ")
     assert [item[2] for item in seen(storage)] == [ALICE, BOB, None]
-    (told,) = wanted.after(error, None, tried_all=False)
-    assert "not done, since the run failed first, unless the archive records them as done" in told
+    (reported,) = wanted.after(error, None, tried_all=False)
+    assert "not done, since the run failed first, unless the archive records them as done" in reported
     run(storage, tmp_path, erasure("ticket-1"))
     assert after(storage, wanted, error, outcome=outcome, tried_all=tried_all) == (), "nothing waits"
 

@@ -191,9 +191,9 @@ def test_a_run_warns_of_keys_that_were_deleted_while_a_generation_was_read(
     commit(state, passive=PassiveFacts((Coverage(*KEY, 0, 100),), (entry(0, 100, epoch=7),)))
     commit(state, generations=(activation(state, KEY),), at=1020)
     topic = replace(state.topics[KEY[0]], configs=configs)
-    told = generation_warnings(BackupPlan("run-2", (topic,), ()), state)
-    assert [text.split(":")[0] for text in told] == (["Topic 'orders' partition 0"] if warned else [])
-    assert all("delete.retention.ms is not twice as long" in text for text in told)
+    reported = generation_warnings(BackupPlan("run-2", (topic,), ()), state)
+    assert [text.split(":")[0] for text in reported] == (["Topic 'orders' partition 0"] if warned else [])
+    assert all("delete.retention.ms is not twice as long" in text for text in reported)
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import cast
 
-from logkeep_engine.archive.catalog.cluster_state import told_left_out
+from logkeep_engine.archive.catalog.cluster_state import describe_left_out
 from logkeep_engine.archive.catalog.facts import GroupEntry
-from logkeep_engine.backup.planning.groups import FoundGroups, find_groups, told_of_positions
+from logkeep_engine.backup.planning.groups import FoundGroups, describe_changed_positions, find_groups
 from logkeep_engine.contract.spec import ConsumerGroups
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.group_list import ListedGroup
@@ -20,34 +20,34 @@ def at(partition: int, offset: int, group: str = "g", *, share: bool = False) ->
     return GroupEntry(group, "orders", "id", partition, offset, share=share)
 
 
-def told(found: list[GroupEntry], archived: list[GroupEntry]) -> list[str]:
-    return told_of_positions(found, archived, [TOPIC], ENDS)
+def notes_of(found: list[GroupEntry], archived: list[GroupEntry]) -> list[str]:
+    return describe_changed_positions(found, archived, [TOPIC], ENDS)
 
 
 def test_positions_that_are_archived_as_they_are_are_not_told() -> None:
     positions = [at(0, 10), at(1, 3), at(0, 5, share=True)]
-    assert told(positions, positions) == []
+    assert notes_of(positions, positions) == []
 
 
 def test_positions_of_a_partition_that_gave_no_answer_are_told_with_the_partition() -> None:
-    assert told([at(2, 5)], []) == []
+    assert notes_of([at(2, 5)], []) == []
 
 
 def test_positions_past_the_end_are_told_by_number_and_name() -> None:
-    (note,) = told([at(0, 50), at(1, 21, "a\n")], [at(0, 10), at(1, 20, "a\n")])
+    (note,) = notes_of([at(0, 50), at(1, 21, "a\n")], [at(0, 10), at(1, 20, "a\n")])
     assert note.startswith("2 positions of consumer groups pointed past the end of what is archived")
     assert "group 'g' has 50 in topic orders partition 0, archived is 10" in note
     assert "group 'a\\n' has 21 in topic orders partition 1, archived is 20" in note
 
 
 def test_positions_in_an_old_end_of_a_log_are_told() -> None:
-    (note,) = told([at(1, 15)], [at(1, 7)])
+    (note,) = notes_of([at(1, 15)], [at(1, 7)])
     assert note.startswith("1 position of consumer groups pointed to where a log has since been cut off")
     assert note.endswith("group 'g' has 15 in topic orders partition 1, archived is 7")
 
 
 def test_positions_in_partitions_that_no_topic_has_are_told() -> None:
-    (note,) = told([at(number, 1) for number in range(3, 10)], [])
+    (note,) = notes_of([at(number, 1) for number in range(3, 10)], [])
     assert note.startswith(
         "7 positions of consumer groups pointed into a partition that the topic does not have: not archived"
     )
@@ -70,7 +70,7 @@ class Cluster:
 
     def share_starts(self, names: Iterable[str]) -> GroupPositions:
         if self._off:
-            return GroupPositions((), untold=tuple(sorted(names)), why=SHARE_OFF)
+            return GroupPositions((), unreported=tuple(sorted(names)), why=SHARE_OFF)
         return GroupPositions(tuple(GroupPosition(name, "orders", 0, 7, -1, "", share=True) for name in names))
 
     def found(self, **wanted: tuple[str, ...]) -> FoundGroups:
@@ -96,7 +96,7 @@ def test_groups_of_every_kind_are_archived() -> None:
         "queue": True,
     }
     assert {item.metadata for item in found.entries if not item.share} == {"time"}
-    assert (found.told, found.left_out) == ((), ())
+    assert (found.notes, found.left_out) == ((), ())
 
 
 def test_share_groups_of_a_cluster_that_has_them_switched_off_are_told_and_the_others_are_archived() -> None:
@@ -104,7 +104,7 @@ def test_share_groups_of_a_cluster_that_has_them_switched_off_are_told_and_the_o
     found = Cluster(*shared, *of_kind("classic", "old"), off=True).found()
     assert [item.group_id for item in found.entries] == ["old"]
     names = ", ".join(f"'queue-{number}'" for number in range(5))
-    assert found.told == (f"7 share groups not archived: {names} and 2 more: {SHARE_OFF}",)
+    assert found.notes == (f"7 share groups not archived: {names} and 2 more: {SHARE_OFF}",)
     assert found.left_out == tuple((f"queue-{number}", "share", SHARE_OFF) for number in range(7))
 
 
@@ -113,11 +113,11 @@ def test_groups_of_a_kind_that_is_unknown_are_told_if_they_are_wanted() -> None:
     found = cluster.found()
     assert [item.group_id for item in found.entries] == ["old"]
     why = "this version does not know groups of this kind"
-    assert list(found.told) == [
+    assert list(found.notes) == [
         f"1 fabric group not archived: 'c': {why}",
         f"2 mesh groups not archived: 'a\\n', 'b': {why}",
     ]
-    assert told_left_out(found.left_out) == list(found.told)
+    assert describe_left_out(found.left_out) == list(found.notes)
     fewer = cluster.found(exclude=("a.*", "c"))
     assert (fewer.entries, fewer.left_out) == (found.entries, (("b", "mesh", why),))
 

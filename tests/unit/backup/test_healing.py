@@ -57,7 +57,7 @@ def steps(state: ArchiveState, cycle: int | None = None, log_start: int = 0, **f
     return GenerationPolicy(cycle, 50).changes(state, KEY, log_start, **{"compacted": True, "whole": True, **facts})
 
 
-def told(state: ArchiveState, **facts: bool) -> list[tuple[GenerationStep, int]]:
+def due_steps(state: ArchiveState, **facts: bool) -> list[tuple[GenerationStep, int]]:
     return [(item.step, item.number) for item in steps(state, **facts)]
 
 
@@ -87,12 +87,12 @@ def storage(tmp_path: object) -> Storage:
 
 
 def test_a_generation_is_due_without_a_cycle_once_stale_keys_were_found() -> None:
-    assert told(hundred(stale=False)) == []
+    assert due_steps(hundred(stale=False)) == []
     for state in (hundred(), reloaded(hundred())):
-        assert told(state) == [(BEGIN, 2)]
+        assert due_steps(state) == [(BEGIN, 2)]
         assert [(item.start, item.end) for item in steps(state)] == [(0, 100)]
-        assert told(state, whole=False) == []
-        assert told(state, compacted=False) == [(BEGIN, 2)], "also if it is not compacted any more"
+        assert due_steps(state, whole=False) == []
+        assert due_steps(state, compacted=False) == [(BEGIN, 2)], "also if it is not compacted any more"
         assert [item.step for item in steps(state, 1 << 40)] == [BEGIN], "nor does it wait for the cycle"
 
 
@@ -100,18 +100,18 @@ def test_it_stays_due_until_it_is_active_and_is_read_on_by_later_runs() -> None:
     state = hundred()
     commit(state, generations=tuple(steps(state)))
     assert generation_of(state, KEY).due
-    assert told(state) == [], "it is being read"
+    assert due_steps(state) == [], "it is being read"
     assert [item.step for item in steps(state, log_start=10)] == [DROP, BEGIN]
     commit(state, generations=(GenerationChange(*KEY, 2, DROP),))
-    assert told(state) == [(BEGIN, 3)]
+    assert due_steps(state) == [(BEGIN, 3)]
     heal(state)
-    assert (generation_of(state, KEY).number, generation_of(state, KEY).due, told(state)) == (3, False, [])
+    assert (generation_of(state, KEY).number, generation_of(state, KEY).due, due_steps(state)) == (3, False, [])
 
 
 def test_it_waits_until_a_hole_is_filled_since_nothing_behind_it_would_be_read_again() -> None:
     state = hundred()
     archive(state, 120, 150, 1)
-    assert told(state) == []
+    assert due_steps(state) == []
     archive(state, 100, 120, 1)
     assert [(item.start, item.end) for item in steps(state)] == [(0, 150)]
 
@@ -123,7 +123,7 @@ def test_one_that_is_being_read_goes_since_it_may_have_the_stale_key_too() -> No
     commit(state, generations=(GenerationChange(*KEY, 1, DUE),))
     assert generation_of(state, KEY).passive is None
     assert not state.of_generation(2).accounted_for(*KEY)
-    assert told(state) == [(BEGIN, 3)]
+    assert due_steps(state) == [(BEGIN, 3)]
 
 
 def test_snapshots_of_what_had_the_stale_key_go_with_it_and_the_next_is_made_of_the_new_front() -> None:
@@ -161,7 +161,7 @@ def test_a_commit_behind_the_end_of_the_backup_says_that_it_is_due_and_the_repor
     assert "the next backup reads 1 partition again" in report.message
     assert report.to_json()["partitions"][0]["healing"] == "Due"
     state = Archive.open(storage).load()
-    assert told(state) == [(BEGIN, 2)]
+    assert due_steps(state) == [(BEGIN, 2)]
     chosen = choose(Archive.open(storage))
     assert chosen.finished
     assert chosen.state.commit == state.commit, "it is no new point, and hides none"
@@ -186,11 +186,11 @@ def test_a_run_of_its_own_is_no_point_and_survives_a_kill_before_and_behind_its_
         end = writer.end(RunOutcome.SUCCEEDED)
     found = Archive.open(storage)
     begin_run(found, "compare", kind=RECONCILIATION).close()  # killed before the commit
-    assert told(found.load()) == []
+    assert due_steps(found.load()) == []
     killed = begin_run(found, "compare", kind=RECONCILIATION)
     make_due(killed, compared(), killed.state)
     killed.close()
-    assert told(found.load()) == [(BEGIN, 2)]
+    assert due_steps(found.load()) == [(BEGIN, 2)]
     with begin_run(found, "compare", kind=RECONCILIATION) as writer:
         make_due(writer, compared(), writer.state)
         writer.end(RunOutcome.SUCCEEDED)

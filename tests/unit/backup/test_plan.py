@@ -427,8 +427,11 @@ def test_plan_survives_json() -> None:
 
 def test_plan_of_another_version_is_refused() -> None:
     body = json.loads(planned().to_json())
-    for other, told in (({"format": 2}, "plan of a backup of format 2"), ({"later": 1}, r"unknown keys \['later'\]")):
-        with pytest.raises(ArchiveMismatch, match=told):
+    for other, reported in (
+        ({"format": 2}, "plan of a backup of format 2"),
+        ({"later": 1}, r"unknown keys \['later'\]"),
+    ):
+        with pytest.raises(ArchiveMismatch, match=reported):
             BackupPlan.from_json(json.dumps({**body, **other}).encode(), "plan")
 
 

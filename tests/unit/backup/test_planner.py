@@ -35,5 +35,5 @@ def test_only_topics_without_a_configuration_are_told(
     planner = BackupPlanner("run-1", parse_backup(SPEC), cast(Any, None), cast(Any, Knowing(*known)), connection)
     found = planner._configs([TopicInfo(name, f"id-{name}", (), 1, False) for name in ("a", "b")])
     assert sorted(found) == sorted(known)
-    told = [f"topic {name!r} does not answer: no broker reports its configuration" for name in silent]
-    assert caplog.messages == told
+    lines = [f"topic {name!r} does not answer: no broker reports its configuration" for name in silent]
+    assert caplog.messages == lines

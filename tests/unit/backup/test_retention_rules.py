@@ -91,11 +91,11 @@ def test_without_limits_nothing_is_told_and_many_topics_are_counted(tmp_path: Pa
     topics = [replace(ORDERS, name=f"topic-{number}", topic_id=f"{number}" * 22) for number in range(5)]
     archive = archive_with(tmp_path, PLANES, *topics)
     state = archive.load()
-    assert retention_rules(spec("planes", retention={"maxAge": None})).told_unchosen(state) == []
-    (told,) = retention_rules(spec("planes")).told_unchosen(state)
-    assert "5 topics of the archive alone" in told
-    assert ": topic-0, topic-1, topic-2 and 2 more." in told
-    assert retention_rules(spec(".*")).told_unchosen(state) == []
+    assert retention_rules(spec("planes", retention={"maxAge": None})).describe_unchosen(state) == []
+    (reported,) = retention_rules(spec("planes")).describe_unchosen(state)
+    assert "5 topics of the archive alone" in reported
+    assert ": topic-0, topic-1, topic-2 and 2 more." in reported
+    assert retention_rules(spec(".*")).describe_unchosen(state) == []
 
 
 def test_points_of_unchosen_topics_keep_what_a_generation_has_replaced(tmp_path: Path) -> None:

@@ -301,8 +301,13 @@ def test_a_time_of_which_retention_has_left_nothing_is_refused_and_says_from_whe
             if number == 2:
                 writer.remove([RemovedSegment(*KEY, 0)])
     assert [record.value for record in topic.restored()] == [b"v2"]
-    (told,) = snapshots_of(Archive.open(topic.storage).load())
-    assert (told.topic, told.partitions, told.records, told.exact_after) == ("orders", 1, 1, time_of(NOON / 1000))
+    (reported,) = snapshots_of(Archive.open(topic.storage).load())
+    assert (reported.topic, reported.partitions, reported.records, reported.exact_after) == (
+        "orders",
+        1,
+        1,
+        time_of(NOON / 1000),
+    )
     for wanted in ({"as_of": iso(NOON)}, {"timestamp": iso(NOON)}):
         with pytest.raises(
             SpecError, match=f"its state is kept at offset 1 and later, which is later than {iso(NOON)}"
@@ -441,8 +446,8 @@ def test_partitions_without_an_exact_point_are_counted_and_get_no_snapshot(tmp_p
     ]
     assert "its log was cut off" in notes[1]
     archive = Archive.open(topic.storage)
-    (told,) = snapshots_of(archive.load())
-    assert (told.topic, told.partitions, told.exact_after, told.exact_nowhere) == ("orders", 0, None, 2)
+    (reported,) = snapshots_of(archive.load())
+    assert (reported.topic, reported.partitions, reported.exact_after, reported.exact_nowhere) == ("orders", 0, None, 2)
     parts = describe(archive.info, archive.load()).topics[0].partitions
     assert [part.exact_from for part in parts] == [-1, -1]
     plan = BackupPlan("run-3", (ORDERS,), ())

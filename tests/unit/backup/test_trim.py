@@ -72,9 +72,9 @@ def test_a_trimmed_batch_is_that_of_plain_python(batch: bytes, cut: int) -> None
 def test_damage_is_named_as_by_plain_python() -> None:
     batch = bytearray(encode([Record(5, 1, b"k", b"v"), Record(6, 1, b"k", b"v")], codec=Codec.NONE, base_offset=5))
     batch[HEADER_SIZE + 4] = 0x7E  # the length of the first key
-    with pytest.raises(CorruptBatch) as told:
+    with pytest.raises(CorruptBatch) as reported:
         decode(batch)
     with pytest.raises(CorruptBatch) as found:
         trim(memoryview(batch), 6)
-    assert found.value.message == told.value.message
+    assert found.value.message == reported.value.message
     assert "offset 5" in found.value.message

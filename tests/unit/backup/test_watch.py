@@ -74,10 +74,10 @@ P0, P1 = ("orders", 0), ("orders", 1)
 
 
 def test_what_is_archived_whole_is_kept_from_now_on(backed: EndedBackup, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = ask(backed, Leaders({P0: 10, P1: 10}, {P0: Bounds(0, 10), P1: Bounds(0, 10)}), monkeypatch)
-    assert told.deadlines is not None
-    assert (told.held, told.deadlines.unknown_topics) == ({}, 0)
-    assert told.deadlines.topics[0].oldest_time == told.deadlines.check_time
+    reported = ask(backed, Leaders({P0: 10, P1: 10}, {P0: Bounds(0, 10), P1: Bounds(0, 10)}), monkeypatch)
+    assert reported.deadlines is not None
+    assert (reported.held, reported.deadlines.unknown_topics) == ({}, 0)
+    assert reported.deadlines.topics[0].oldest_time == reported.deadlines.check_time
 
 
 def test_records_behind_an_open_transaction_are_as_old_as_they_are(
@@ -85,16 +85,18 @@ def test_records_behind_an_open_transaction_are_as_old_as_they_are(
 ) -> None:
     old = backed.begun - HOUR
     leaders = Leaders({P0: 15, P1: 13}, {P0: Bounds(0, 10), P1: Bounds(0, 10)}, {P0: old, P1: old - 1})
-    told = ask(backed, leaders, monkeypatch)
-    assert told.held == {"orders": HeldBack(8, old - 1)}
-    assert told.deadlines is not None
-    assert [(topic.partition, topic.oldest_time) for topic in told.deadlines.topics] == [(1, time_of((old - 1) / 1000))]
-    assert told.deadlines.deadline == time_of((old - 1) / 1000 + 86400)
+    reported = ask(backed, leaders, monkeypatch)
+    assert reported.held == {"orders": HeldBack(8, old - 1)}
+    assert reported.deadlines is not None
+    assert [(topic.partition, topic.oldest_time) for topic in reported.deadlines.topics] == [
+        (1, time_of((old - 1) / 1000))
+    ]
+    assert reported.deadlines.deadline == time_of((old - 1) / 1000 + 86400)
 
-    untold = ask(backed, Leaders(leaders.ends, leaders.bounds_, {P0: None, P1: old}), monkeypatch)
-    assert untold.held == {"orders": HeldBack(8, None)}
-    assert untold.deadlines is not None
-    assert untold.deadlines.unknown_topics == 1, "nobody knows how old the oldest record is"
+    unreported = ask(backed, Leaders(leaders.ends, leaders.bounds_, {P0: None, P1: old}), monkeypatch)
+    assert unreported.held == {"orders": HeldBack(8, None)}
+    assert unreported.deadlines is not None
+    assert unreported.deadlines.unknown_topics == 1, "nobody knows how old the oldest record is"
 
 
 def test_a_transaction_holds_back_all_of_a_partition_of_which_nothing_is_archived(
@@ -104,8 +106,8 @@ def test_a_transaction_holds_back_all_of_a_partition_of_which_nothing_is_archive
     state = backed.archive.load()
     state.coverage.pop((ORDERS.topic_id, 1))
     leaders = Leaders({P0: 10, P1: 45}, {P0: Bounds(0, 10), P1: Bounds(40, 40)}, {P1: old})
-    told = ask(replace(backed, state=state), leaders, monkeypatch)
-    assert told.held == {"orders": HeldBack(5, old)}
+    reported = ask(replace(backed, state=state), leaders, monkeypatch)
+    assert reported.held == {"orders": HeldBack(5, old)}
 
 
 def test_a_transaction_that_began_after_the_run_holds_back_nothing_of_before(
@@ -116,9 +118,9 @@ def test_a_transaction_that_began_after_the_run_holds_back_nothing_of_before(
 
 
 def test_a_limit_by_size_needs_an_answer_of_the_leader(backed: EndedBackup, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = ask(backed, Leaders({}, {}, configs=BY_SIZE), monkeypatch)
-    assert told.deadlines is not None
-    assert (told.deadlines.deadline, told.deadlines.unknown_topics) == (None, 1)
+    reported = ask(backed, Leaders({}, {}, configs=BY_SIZE), monkeypatch)
+    assert reported.deadlines is not None
+    assert (reported.deadlines.deadline, reported.deadlines.unknown_topics) == (None, 1)
     by_time = ask(backed, Leaders({}, {}), monkeypatch)
     assert by_time.deadlines is not None
     assert by_time.deadlines.unknown_topics == 0

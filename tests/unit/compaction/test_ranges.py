@@ -154,9 +154,9 @@ def test_damage_is_told_once(tmp_path: Path) -> None:
     data = bytearray(storage.read(path))
     data[-1] ^= 1
     (tmp_path / path).write_bytes(data)
-    told = spread(setting_of(storage), work_of(entries), 0)
-    assert isinstance(told, list)
-    answer, first, again = told
+    reported = spread(setting_of(storage), work_of(entries), 0)
+    assert isinstance(reported, list)
+    answer, first, again = reported
     assert isinstance(answer, ArchiveDamaged)
     assert (first, again) == (True, False)
 

@@ -28,28 +28,28 @@ def warnings(place: dict[str, Any], kafka: dict[str, Any]) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize(
-    ("protocol", "mechanism", "told"),
+    ("protocol", "mechanism", "expected"),
     [
         ("SASL_PLAINTEXT", "PLAIN", True), ("SASL_SSL", "PLAIN", False), ("SASL_PLAINTEXT", "SCRAM-SHA-512", False),
         ("PLAINTEXT", None, False),
     ],
 )  # fmt: skip
-def test_a_password_of_plain_without_tls_is_told(protocol: str, mechanism: str | None, told: bool) -> None:
+def test_a_password_of_plain_without_tls_is_told(protocol: str, mechanism: str | None, expected: bool) -> None:
     found = warnings(storage(), cluster(protocol, mechanism))
-    assert len(found) == told
+    assert len(found) == expected
     assert all("PLAIN over SASL_PLAINTEXT sends the password across the network in the clear" in text for text in found)
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "keys", "told"),
+    ("endpoint", "keys", "expected"),
     [
         ("http://minio:9000", SECRET, True), ("https://minio:9000", SECRET, False), (None, SECRET, False),
         ("http://minio:9000", {}, False),
     ],
 )  # fmt: skip
-def test_keys_of_a_secret_over_http_are_told(endpoint: str | None, keys: dict[str, Any], told: bool) -> None:
+def test_keys_of_a_secret_over_http_are_told(endpoint: str | None, keys: dict[str, Any], expected: bool) -> None:
     found = warnings(storage(endpoint, **keys), cluster("PLAINTEXT"))
-    assert len(found) == told
+    assert len(found) == expected
     assert all(text.startswith("spec.storage.endpoint is http://: ") for text in found)
 
 
@@ -75,6 +75,6 @@ def test_the_result_has_them_first_and_stays_bounded() -> None:
         end_time=2.0,
         warnings=tuple("w" * MAX_LIST),
     )
-    told = with_clear_text_warnings(result, spec).warnings
-    assert (len(told), told[0][:21], told[1]) == (MAX_LIST, "spec.cluster.security", "w")
-    assert told[-1] == "and 2 more warnings, which the driver's log has"
+    reported = with_clear_text_warnings(result, spec).warnings
+    assert (len(reported), reported[0][:21], reported[1]) == (MAX_LIST, "spec.cluster.security", "w")
+    assert reported[-1] == "and 2 more warnings, which the driver's log has"

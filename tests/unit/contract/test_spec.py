@@ -689,9 +689,9 @@ def test_a_uri_with_a_secret_is_refused_and_not_repeated(uri: str) -> None:
     with pytest.raises(SpecInvalid) as refused:
         parse_backup(backup(storage={"uri": uri}))
     assert [path for path, _ in refused.value.problems] == ["spec.storage.uri"]
-    told = "".join(traceback.format_exception(refused.value))
-    assert "hunter2" not in told
-    assert "AKIAKEY" not in told
+    text = "".join(traceback.format_exception(refused.value))
+    assert "hunter2" not in text
+    assert "AKIAKEY" not in text
 
 
 @pytest.mark.parametrize(("text", "size"), [("0", 0), ("128Mi", 134217728), ("1G", 10**9), ("3k", 3000)])

@@ -58,7 +58,7 @@ def test_every_key_must_be_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "expected"),
     [
         (text(format=8), "note of format 8; this version reads 7"),
         (text(format=True), "note of format True"),
@@ -67,13 +67,13 @@ def test_every_key_must_be_written() -> None:
         (text(inner={"flag": True, "lists": [], "more": 0}), r"note: unknown keys \['more'\] of inner"),
     ],
 )
-def test_what_another_version_wrote_is_refused(data: bytes, told: str) -> None:
-    with pytest.raises(DocumentUnknown, match=told):
+def test_what_another_version_wrote_is_refused(data: bytes, expected: str) -> None:
+    with pytest.raises(DocumentUnknown, match=expected):
         NOTE.loads(data)
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "expected"),
     [
         (b"", "it is not complete JSON"),
         (text()[:-1], "it is not complete JSON"),
@@ -104,8 +104,8 @@ def test_what_another_version_wrote_is_refused(data: bytes, told: str) -> None:
         (text(inner={"flag": True, "lists": [[None]]}), r"inner.lists\[0\]\[0\] is None"),
     ],
 )
-def test_what_is_altered_is_refused_by_name(data: bytes, told: str) -> None:
-    with pytest.raises(DocumentDamaged, match=f"not a note: .*{told}"):
+def test_what_is_altered_is_refused_by_name(data: bytes, expected: str) -> None:
+    with pytest.raises(DocumentDamaged, match=f"not a note: .*{expected}"):
         NOTE.loads(data)
 
 

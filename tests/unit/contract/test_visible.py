@@ -71,10 +71,10 @@ def test_a_record_of_a_log_is_one_line_and_its_traceback_is_indented() -> None:
 def test_the_log_of_a_pod_has_times_in_utc(capsys: pytest.CaptureFixture[str]) -> None:
     door.log_with_times(logging.INFO)
     logging.getLogger("logkeep").info("topic %s", HOSTILE)
-    told = capsys.readouterr().err
-    assert told[10] == "T"
-    assert told[19:].partition(" ")[2].startswith("INFO logkeep: topic pwned")
-    assert doing(told) == []
+    reported = capsys.readouterr().err
+    assert reported[10] == "T"
+    assert reported[19:].partition(" ")[2].startswith("INFO logkeep: topic pwned")
+    assert doing(reported) == []
 
 
 def test_processes_of_tasks_show_warnings_alone(capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,9 +82,9 @@ def test_processes_of_tasks_show_warnings_alone(capsys: pytest.CaptureFixture[st
     log = logging.getLogger("logkeep.task")
     log.info("nothing")
     log.warning("topic %s", HOSTILE)
-    told = capsys.readouterr().err
-    assert told.startswith("topic pwned")
-    assert doing(told) == []
+    reported = capsys.readouterr().err
+    assert reported.startswith("topic pwned")
+    assert doing(reported) == []
 
 
 # ---- nobody goes round the door

@@ -390,11 +390,11 @@ class TestWhatIsTaken:
         done = convert(storage, target, name)
         assert done.result.outcome == "Succeeded", done.result.message
         assert [record[0] for record in contents(target)["orders", 0]] == [0, 1, 7, 8, 10, 11]
-        told = (
+        text = (
             "topic 'orders' partition 0: the transaction of producer 7 with offsets 2 to 9 ends with an ABORT marker, "
             "but the transaction index has it as committed: the marker holds"
         )
-        assert (told in done.result.warnings) is (name != "Kafka")
+        assert (text in done.result.warnings) is (name != "Kafka")
 
     @pytest.mark.parametrize("name", ["Records", "Kafka"])
     def test_damage_is_refused_and_can_be_repaired(self, tmp_path: Path, name: str) -> None:

@@ -40,9 +40,9 @@ class Log:
         """The log in answers that begin at these offsets, each with the aborted transactions that reach into it."""
         found = []
         for start, end in zip(bounds, [*bounds[1:], len(self.batches)], strict=True):
-            told = [(producer, first) for producer, first, last in self.aborted if first < end and last >= start]
+            lines = [(producer, first) for producer, first, last in self.aborted if first < end and last >= start]
             data = memoryview(bytearray(b"".join(self.batches[start:end])))
-            found.append(Fetched(data, end, end, end, 0, tuple(told)))
+            found.append(Fetched(data, end, end, end, 0, tuple(lines)))
         return found
 
 

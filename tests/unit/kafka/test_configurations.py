@@ -12,7 +12,7 @@ from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.kafka.encoding import Call
-from logkeep_engine.kafka.retry import BrokerTrouble
+from logkeep_engine.kafka.retry import RetriableError
 from logkeep_engine.kafka.topic_requests import CREATE, DeletedTopics
 from logkeep_engine.kafka.topics import NewTopicPlan
 
@@ -42,7 +42,7 @@ class Brokers:
     async def connected(self, *_: int) -> None:
         self.connects += 1
         if self.connects == 1:
-            raise BrokerTrouble("broker 2 refuses connections")
+            raise RetriableError("broker 2 refuses connections")
 
     async def ask(self, _: int, call: Call[Any], seconds: float) -> Any:
         self.waits.append(seconds)
@@ -62,7 +62,7 @@ def plane(monkeypatch: pytest.MonkeyPatch, brokers: Brokers) -> ControlPlane:
 @pytest.mark.parametrize("effective", [False, True])
 def test_a_broker_that_hangs_costs_a_part_of_the_time_only(monkeypatch: pytest.MonkeyPatch, effective: bool) -> None:
     """Requests at the end of a restore must not wait for the dead broker until their whole time is over."""
-    brokers = Brokers(BrokerTrouble("it hangs"), DescribedConfigs(0, {ORDERS: {}}, {}))
+    brokers = Brokers(RetriableError("it hangs"), DescribedConfigs(0, {ORDERS: {}}, {}))
     control = plane(monkeypatch, brokers)
     found = effective_topic_configs(control, ["orders"]) if effective else control.topic_configs(["orders"])
     assert found == {"orders": {}}
@@ -101,7 +101,7 @@ def test_a_topic_that_all_answers_leave_out_is_not_called_gone(monkeypatch: pyte
 def test_a_change_is_given_again_when_its_answer_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     done = OrderResults(0, {ORDERS: (int(Code.NONE), "")})
     old = OrderResults(0, {ORDERS: (int(Code.NOT_CONTROLLER), "")})
-    brokers = Brokers(BrokerTrouble("the answer is lost"), old, done)
+    brokers = Brokers(RetriableError("the answer is lost"), old, done)
     control = plane(monkeypatch, brokers)
     control.alter_topic_configs("orders", {"retention.ms": "1"})
     assert control.changed
@@ -114,7 +114,7 @@ def test_a_change_is_given_again_when_its_answer_is_lost(monkeypatch: pytest.Mon
 def test_topics_are_not_created_twice_when_the_answer_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second order would be refused for the very topics of the first. A connection that cannot be opened has
     carried none."""
-    brokers = Brokers(BrokerTrouble("the answer is lost"), AssertionError("asked twice"))
+    brokers = Brokers(RetriableError("the answer is lost"), AssertionError("asked twice"))
     control = plane(monkeypatch, brokers)
     with pytest.raises(BrokerUnavailable, match="It is unknown whether topics were created: the answer is lost"):
         control.create_topics([NewTopicPlan("orders", 1, 1)])
@@ -136,7 +136,7 @@ def test_an_order_to_create_topics_has_the_whole_time_and_is_given_again_if_no_t
 def test_a_deletion_that_is_given_again_asks_for_permission_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another run may have taken over in between."""
     busy = DeletedTopics(0, {TOPIC_ID: int(Code.NOT_CONTROLLER)})
-    brokers = Brokers(BrokerTrouble("the answer is lost"), busy, AssertionError("asked without permission"))
+    brokers = Brokers(RetriableError("the answer is lost"), busy, AssertionError("asked without permission"))
     control, left = plane(monkeypatch, brokers), iter([None, None, ArchiveFenced("another run is still running")])
 
     def permit() -> None:
@@ -162,7 +162,7 @@ def test_who_may_configure_a_topic_is_not_known_without_an_answer(monkeypatch: p
 
 def test_what_is_only_checked_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = OrderResults(0, {ORDERS: (int(Code.POLICY_VIOLATION), "no.")})
-    brokers = Brokers(BrokerTrouble("the answer is lost"), refused)
+    brokers = Brokers(RetriableError("the answer is lost"), refused)
     control = plane(monkeypatch, brokers)
     plan = NewTopicPlan("orders", 1, 1, {"retention.ms": "1"})
     assert str(control.refusal(plan)) == "Topic 'orders' was refused: no. Its configuration was: retention.ms=1."

@@ -13,7 +13,7 @@ from logkeep_engine.kafka.encoding import Call
 from logkeep_engine.kafka.group_list import ListedGroup, ListedGroups, listed_groups
 from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
 from logkeep_engine.kafka.queries import ClusterView, PartitionView, TopicView
-from logkeep_engine.kafka.retry import BrokerTrouble
+from logkeep_engine.kafka.retry import RetriableError
 
 ALL = (1, 2, 3)
 
@@ -51,8 +51,8 @@ class Scripted:
     async def describe_to_all(self, names: Sequence[str]) -> tuple[dict[int, ClusterView], dict[int, str]]:
         assert list(names) == [CONSUMER_OFFSETS]
         views = self._views.pop(0)
-        told = {node: found for node, found in views.items() if isinstance(found, ClusterView)}
-        return told, {node: found for node, found in views.items() if isinstance(found, str)}
+        reported = {node: found for node, found in views.items() if isinstance(found, ClusterView)}
+        return reported, {node: found for node, found in views.items() if isinstance(found, str)}
 
     async def version(self, node: int, api_key: int) -> int:
         return 5
@@ -99,12 +99,12 @@ OLD, NEW = view(1, 2), view(3, 2, epoch=6, brokers=(2, 3), in_sync=(2, 3))
     ],
 )
 def test_groups_that_might_be_missing_are_trouble_and_no_list(views: Sequence[Views], why: str) -> None:
-    with pytest.raises(BrokerTrouble, match=why):
+    with pytest.raises(RetriableError, match=why):
         Scripted(views, {1: ["a"], 2: ["b"], 3: [""]}).groups()
 
 
 def test_a_coordinator_that_still_reads_its_groups_is_trouble() -> None:
-    with pytest.raises(BrokerTrouble, match="broker 2 says COORDINATOR_LOAD_IN_PROGRESS"):
+    with pytest.raises(RetriableError, match="broker 2 says COORDINATOR_LOAD_IN_PROGRESS"):
         Scripted([agreed(OLD)], {1: ["a"], 2: [Code.COORDINATOR_LOAD_IN_PROGRESS]}).groups()
 
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 from logkeep_engine.kafka.batch_queue import BatchQueue
 from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.produce import Producer, _Sent, _Target
-from logkeep_engine.kafka.retry import BrokerTrouble
+from logkeep_engine.kafka.retry import RetriableError
 from tests.unit.log.batches import batch
 
 
@@ -48,7 +48,7 @@ def test_the_connection_is_opened_while_the_first_batch_is_made() -> None:
 def test_a_connection_that_cannot_be_opened_is_told_when_a_batch_is_sent() -> None:
     class Unreachable:
         async def leader(self, *_: Any, **__: Any) -> Any:
-            raise BrokerTrouble("nobody is there")
+            raise RetriableError("nobody is there")
 
     async def main() -> None:
         broker = Broker()

@@ -111,14 +111,16 @@ def test_start_offsets_are_deleted_by_topic() -> None:
 
 
 @pytest.mark.parametrize(
-    ("of_all", "of_topic", "told"),
+    ("of_all", "of_topic", "expected"),
     [(0, 0, 0), (0, Code.NOT_COORDINATOR, Code.NOT_COORDINATOR), (68, 0, 68), (0, None, Code.UNKNOWN_SERVER_ERROR)],
 )
-def test_each_partition_of_a_topic_has_the_code_of_its_deletion(of_all: int, of_topic: int | None, told: int) -> None:
+def test_each_partition_of_a_topic_has_the_code_of_its_deletion(
+    of_all: int, of_topic: int | None, expected: int
+) -> None:
     topics = [] if of_topic is None else [text("orders") + ID + number(of_topic, 2) + NO_TEXT + TAGS]
     answer = number(0, 4) + number(of_all, 2) + NO_TEXT + array(*topics) + TAGS
     found = decoded(delete_starts("queue", POSITIONS), answer)
-    assert found == CommitAnswer({("orders", 0): told, ("orders", 1): told})
+    assert found == CommitAnswer({("orders", 0): expected, ("orders", 1): expected})
 
 
 def test_groups_are_listed_with_states_and_kinds() -> None:
@@ -151,11 +153,11 @@ def test_a_coordinator_that_does_not_answer_is_told_with_the_kind_of_the_group(m
     monkeypatch.setattr(groups, "change_positions", silent)
     limits = Limits(outage=0.2, control=0.01, control_pause=0.01)
     control = Unreachable(KafkaConnection(("127.0.0.1:1",), limits=limits))
-    for share, told in (
+    for share, reported in (
         (True, "Cannot set the start offsets of share group 'g'"),
         (False, "Cannot set the offsets of consumer group 'g'"),
     ):
-        with pytest.raises(BrokerUnavailable, match=told):
+        with pytest.raises(BrokerUnavailable, match=reported):
             control.set_group_offsets([GroupPosition("g", "t", 0, 5, -1, "", share)])
 
 
@@ -172,7 +174,7 @@ def test_a_cluster_that_has_share_groups_switched_off_tells_nothing_of_them_and_
     monkeypatch.setattr(groups, "committed_positions", answer)
     found = Unreachable(KafkaConnection(("127.0.0.1:1",))).share_starts(["off", "on", "off-2"])
     assert [(item.group_id, item.offset, item.share) for item in found.offsets] == [("on", 5, True)]
-    assert (found.untold, found.why) == (("off", "off-2"), groups.SHARE_OFF)
+    assert (found.unreported, found.why) == (("off", "off-2"), groups.SHARE_OFF)
 
 
 def test_start_offsets_that_a_cluster_with_share_groups_switched_off_does_not_take_are_named(

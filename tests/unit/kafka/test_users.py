@@ -9,7 +9,7 @@ from logkeep_engine.errors import BrokerRefused, BrokerUnavailable
 from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.kafka.retry import BrokerTrouble
+from logkeep_engine.kafka.retry import RetriableError
 from logkeep_engine.kafka.user_requests import Acl, Results, is_sendable
 
 OF_CLUSTER = Acl("CLUSTER", "kafka-cluster", "LITERAL", "User:other", "*", "ALTER", "ALLOW")
@@ -38,7 +38,7 @@ class Refuses:
     async def ask(self, *_: Any) -> Results:
         self._lost -= 1
         if self._lost >= 0:
-            raise BrokerTrouble("the answer is lost")
+            raise RetriableError("the answer is lost")
         return Results(0, ((Code.CLUSTER_AUTHORIZATION_FAILED, ""),))
 
 

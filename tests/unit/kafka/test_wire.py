@@ -53,8 +53,8 @@ async def connected(
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         correlation_id, _ = await read_request(reader)
-        told = b"".join(struct.pack(">hhh", key, *versions) for key, versions in VERSIONS.items())
-        body = struct.pack(">ihi", correlation_id, 0, len(VERSIONS)) + told
+        text = b"".join(struct.pack(">hhh", key, *versions) for key, versions in VERSIONS.items())
+        body = struct.pack(">ihi", correlation_id, 0, len(VERSIONS)) + text
         writer.write(struct.pack(">i", len(body)) + body)
         try:
             await behaviour(reader, writer)

@@ -23,8 +23,8 @@ def version(text: str) -> tuple[int, ...]:
 def test_every_crate_compiles_with_the_oldest_rust() -> None:
     """cargo tells it only if it is as old itself."""
     platform = "--filter-platform=x86_64-unknown-linux-gnu"
-    told = system.run([*kernel.RUST, "cargo", "metadata", "--locked", "--format-version=1", platform]).stdout
-    packages = json.loads(told)["packages"]
+    reported = system.run([*kernel.RUST, "cargo", "metadata", "--locked", "--format-version=1", platform]).stdout
+    packages = json.loads(reported)["packages"]
     oldest = version(read(kernel.FOLDER / "Cargo.toml")["workspace"]["package"]["rust-version"])
     assert len(packages) > 20
     assert [each["id"] for each in packages if version(each["rust_version"] or "1.0") > (*oldest, 99)] == []

@@ -62,9 +62,9 @@ def test_lanes_run_side_by_side_and_what_took_longest_is_told(tmp_path: Path) ->
     printed, _ = running.communicate(timeout=300)
     assert running.returncode == 0, printed
     assert {line[:3] for line in printed.splitlines() if "test session starts" in line} <= {"1| ", "2| "}
-    _, _, told = printed.partition("slowest tests")
+    _, _, reported = printed.partition("slowest tests")
     for path in files:
-        assert f"  {path}::" in told
+        assert f"  {path}::" in reported
     assert (tmp_path / "durations.json").exists()
 
 

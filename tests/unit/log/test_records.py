@@ -299,7 +299,7 @@ class TestPacker:
         """Whatever the bytes are, only CorruptBatch is raised, and what is made is a batch of as many records."""
         data = batch(7, 5, value=b"x" * 70)
         header = parse_header(data)
-        told: list[str] = []
+        lines: list[str] = []
         for at in range(HEADER_SIZE, len(data)):
             for bit in (0x01, 0x40, 0x80, 0xFF):
                 damaged = bytearray(data)
@@ -308,11 +308,11 @@ class TestPacker:
                 try:
                     packer.add(memoryview(damaged)[HEADER_SIZE:], header)
                 except CorruptBatch as error:
-                    told.append(error.message)
+                    lines.append(error.message)
                 else:
                     assert packer.count == 5
-        assert len(told) > 20
-        assert all("offset 7 is damaged" in message for message in told)
+        assert len(lines) > 20
+        assert all("offset 7 is damaged" in message for message in lines)
         with pytest.raises(CorruptBatch, match="a record is cut short"):
             Packer().add(data[HEADER_SIZE:], header._replace(record_count=6))
 

@@ -114,11 +114,11 @@ def test_what_is_wrong_with_a_batch_is_said_in_the_words_of_the_plain_decoder(co
     header = parse_header(batch)
     for altered in (header._replace(record_count=count + 1), header._replace(record_count=count - 1 or count + 2)):
         changed = sealed(batch[HEADER_SIZE:], altered)
-        with pytest.raises(CorruptBatch) as told:
+        with pytest.raises(CorruptBatch) as reported:
             listed(iterate(changed), altered)
         with pytest.raises(CorruptBatch) as found:
             kernel(changed)
-        assert found.value.message == told.value.message
+        assert found.value.message == reported.value.message
 
 
 def test_offsets_that_do_not_rise_inside_their_batch_are_refused() -> None:

@@ -53,15 +53,15 @@ def succeeds(world: World, **of_result: Any) -> None:
 def test_the_newest_known_commit_never_goes_back_by_itself(anchor: bool) -> None:
     """Commit 107 became 41 without a word when the bucket was rolled back."""
 
-    def told(commit: int) -> RunResult:
+    def reported(commit: int) -> RunResult:
         return result(commit, anchor=anchored(commit) if anchor else None)
 
-    first = with_archive(Status(), told(107), URI)
-    second = with_archive(first, told(41), URI)
+    first = with_archive(Status(), reported(107), URI)
+    second = with_archive(first, reported(41), URI)
     assert second.archive == first.archive
     assert second.archive is not None
     assert second.archive.commit == 107
-    assert with_archive(first, told(108), URI).archive != first.archive
+    assert with_archive(first, reported(108), URI).archive != first.archive
 
 
 def test_another_archive_in_its_place_changes_nothing_of_what_is_known() -> None:
@@ -162,10 +162,10 @@ def test_a_consent_goes_to_a_run_once() -> None:
     [{"anchor": "7"}, {"anchor": f"6:{'0' * 64}"}, {"anchor": 7}, {"takenOver": "yes"}, {"takenOver": ["x"]}],
 )
 def test_a_result_with_a_wrong_anchor_is_not_believed(wrong: dict[str, Any]) -> None:
-    told = json.loads(replace(result(7), run_id="r1").to_json()) | wrong
+    reported = json.loads(replace(result(7), run_id="r1").to_json()) | wrong
     body = {
         "metadata": {"name": "nightly-r1-progress", "labels": {"logkeep.dev/run": "r1"}},
-        "data": {"result.json": json.dumps(told)},
+        "data": {"result.json": json.dumps(reported)},
     }
     found = documents([body])["r1"]
     assert found.result is None

@@ -35,7 +35,7 @@ def at_rest() -> World:
     return world
 
 
-def told(world: World, name: str = "one") -> tuple[str, str, str | None]:
+def state_of(world: World, name: str = "one") -> tuple[str, str, str | None]:
     """Phase, reason and run of a KafkaBackupRun."""
     one = next(found for found in world.asked if found.name == name)
     ready = one.status.condition("Ready")
@@ -54,17 +54,17 @@ def test_it_starts_one_run_and_tells_its_end() -> None:
     world.ask("one")
     world.step()
     assert world.run_id != first
-    assert told(world) == ("Pending", "RunStarted", world.run_id)
+    assert state_of(world) == ("Pending", "RunStarted", world.run_id)
     assert world.asked[0].owners == {world.resource.uid}
     world.job_is(active=1)
     world.driver()
     world.executor(1)
     world.reports(world.progress())
     world.settle()
-    assert told(world) == ("Running", "Running", world.run_id)
+    assert state_of(world) == ("Running", "Running", world.run_id)
     assert (world.asked[0].status.percent, world.asked[0].status.records) == (54, 600)
     world.complete()
-    assert told(world) == ("Succeeded", "RunSucceeded", world.run_id)
+    assert state_of(world) == ("Succeeded", "RunSucceeded", world.run_id)
     done = world.asked[0].status
     assert (done.records, done.percent, done.job) == (1100, 100, world.status.run and world.status.run.job)
     assert done.end_time is not None
@@ -82,16 +82,16 @@ def test_a_run_that_goes_on_does_not_count_and_one_run_answers_all_that_wait() -
     world.ask("two")
     world.ask("three")
     world.settle()
-    assert told(world, "two") == ("Pending", "WaitingForPreviousRun", None)
+    assert state_of(world, "two") == ("Pending", "WaitingForPreviousRun", None)
     assert first in (world.asked[1].status.message or "")
     world.reports(result=world.result())
     world.job_is(complete=True)
     plan = world.step()
     assert plan.requeue_after == 0.0
     world.settle()
-    assert told(world, "one") == ("Succeeded", "RunSucceeded", first)
+    assert state_of(world, "one") == ("Succeeded", "RunSucceeded", first)
     assert world.run_id != first
-    assert {told(world, name)[2] for name in ("two", "three")} == {world.run_id}
+    assert {state_of(world, name)[2] for name in ("two", "three")} == {world.run_id}
     assert len(jobs(world)) == 3
 
 
@@ -100,7 +100,7 @@ def test_one_that_comes_with_its_backup_is_answered_by_the_first_run() -> None:
     world.ask("one")
     world.step()
     world.complete()
-    assert told(world) == ("Succeeded", "RunSucceeded", world.run_id)
+    assert state_of(world) == ("Succeeded", "RunSucceeded", world.run_id)
     assert len(jobs(world)) == 1
 
 
@@ -111,14 +111,14 @@ def test_a_run_that_fails_is_told_with_its_reason_and_another_may_be_asked_for()
     world.reports(result=world.failed_result())
     world.job_is(failure=("BackoffLimitExceeded", ""))
     world.settle()
-    assert told(world) == ("Failed", "BrokerUnavailable", world.run_id)
+    assert state_of(world) == ("Failed", "BrokerUnavailable", world.run_id)
     stalled = world.asked[0].status.condition("Stalled")
     assert stalled is not None
     assert stalled.status == "True"
     assert stalled.message.startswith("No broker answers at kafka:9092.")
     world.ask("two")
     world.settle()
-    assert told(world, "two")[2] == world.run_id
+    assert state_of(world, "two")[2] == world.run_id
     assert len(jobs(world)) == 3
 
 
@@ -129,10 +129,10 @@ def test_an_operator_that_dies_on_the_way_starts_no_second_run(lost: str) -> Non
     world.step(conflict=lost == "status", answered=False)
     assert world.asked[0].status.run_id is None
     world.settle()
-    assert told(world)[2] == world.run_id
+    assert state_of(world)[2] == world.run_id
     assert len(set(jobs(world))) == 2
     world.complete()
-    assert told(world)[0] == "Succeeded"
+    assert state_of(world)[0] == "Succeeded"
     assert len(set(jobs(world))) == 2
 
 
@@ -147,9 +147,9 @@ def test_a_job_whose_status_was_lost_is_found_with_what_asked_for_it() -> None:
     assert world.status.last_handled_backup_runs is not None
     world.complete()
     world.settle()
-    assert told(world, "one")[0] in ("Pending", "Running")
+    assert state_of(world, "one")[0] in ("Pending", "Running")
     world.complete()
-    assert {told(world, name)[0] for name in ("one", "two")} == {"Succeeded"}
+    assert {state_of(world, name)[0] for name in ("one", "two")} == {"Succeeded"}
 
 
 def test_a_suspended_backup_lets_it_wait_and_starts_its_run_later() -> None:
@@ -157,11 +157,11 @@ def test_a_suspended_backup_lets_it_wait_and_starts_its_run_later() -> None:
     world.edit(suspend=True)
     world.ask("one")
     world.settle()
-    assert told(world) == ("Pending", "Suspended", None)
+    assert state_of(world) == ("Pending", "Suspended", None)
     assert [c.status for c in world.asked[0].status.conditions] == ["False"] * 3
     world.edit(suspend=False)
     world.settle()
-    assert told(world)[2] == world.run_id
+    assert state_of(world)[2] == world.run_id
     assert len(jobs(world)) == 2
 
 
@@ -171,10 +171,10 @@ def test_an_invalid_backup_is_told_and_its_run_starts_when_it_is_corrected() -> 
     world.edit(topics={"include": ["("]})
     world.ask("one")
     world.settle()
-    assert told(world) == ("Pending", "InvalidSpec", None)
+    assert state_of(world) == ("Pending", "InvalidSpec", None)
     world.edit(topics=topics)
     world.settle()
-    assert told(world)[2] == world.run_id
+    assert state_of(world)[2] == world.run_id
 
 
 def test_it_follows_its_run_to_the_one_that_replaces_it() -> None:
@@ -187,9 +187,9 @@ def test_it_follows_its_run_to_the_one_that_replaces_it() -> None:
         world.step()
         world.collect()
     assert world.run_id != replaced
-    assert told(world)[2] == world.run_id
+    assert state_of(world)[2] == world.run_id
     world.complete()
-    assert told(world) == ("Succeeded", "RunSucceeded", world.run_id)
+    assert state_of(world) == ("Succeeded", "RunSucceeded", world.run_id)
 
 
 def test_a_run_that_has_left_the_history_is_not_called_a_success() -> None:
@@ -206,7 +206,7 @@ def test_a_run_that_has_left_the_history_is_not_called_a_success() -> None:
         }
     )
     world.settle()
-    assert told(world) == ("Failed", "OutcomeUnknown", "0000000000")
+    assert state_of(world) == ("Failed", "OutcomeUnknown", "0000000000")
 
 
 def test_it_goes_when_its_time_is_over() -> None:
@@ -325,6 +325,6 @@ def test_the_annotation_and_the_object_ask_for_one_run_together() -> None:
     plan = world.step()
     assert [action.kind for action in plan.actions if isinstance(action, Create)].count("Job") == 1
     world.complete()
-    assert (told(world)[0], world.status.last_handled_run) == ("Succeeded", "2")
+    assert (state_of(world)[0], world.status.last_handled_run) == ("Succeeded", "2")
     assert world.status.phase is Phase.SUCCEEDED
     assert len(jobs(world)) == 2

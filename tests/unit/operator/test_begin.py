@@ -27,7 +27,7 @@ def refusing(status: HTTPStatus, message: str) -> type[Quiet]:
 
 
 @pytest.mark.parametrize(
-    ("status", "message", "told"),
+    ("status", "message", "expected"),
     [
         (HTTPStatus.NOT_FOUND, "no such group", "The CRDs of logkeep.dev/v1alpha1 are not installed: kubectl apply"),
         (HTTPStatus.FORBIDDEN, "may not get path /apis", "It is unknown whether the CRDs of .* may not get path /apis"),
@@ -35,7 +35,7 @@ def refusing(status: HTTPStatus, message: str) -> type[Quiet]:
     ],
 )
 def test_an_operator_that_cannot_begin_says_why_and_ends(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, status: HTTPStatus, message: str, told: str
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, status: HTTPStatus, message: str, expected: str
 ) -> None:
     monkeypatch.setattr(handlers, "CRD_WAIT_SECONDS", 2)
 
@@ -49,4 +49,4 @@ def test_an_operator_that_cannot_begin_says_why_and_ends(
     assert operator.stop.is_set()
     assert operator.tasks == []
     assert [record.getMessage() for record in caplog.records] == [operator.failure]
-    assert re.search(told, operator.failure)
+    assert re.search(expected, operator.failure)

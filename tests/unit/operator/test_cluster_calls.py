@@ -146,26 +146,26 @@ def test_a_watch_outlives_every_odd_answer_and_goes_on_where_it_was() -> None:
     Odd.answers = [(200, LIST), (200, WATCHED), (200, GONE), (200, LIST), (200, failed), (200, LIST)]
     Odd.answers += [(200, b"<html>\n"), (200, b"<html>"), (200, LIST), (410, b"{}"), (200, LIST)]
     Odd.asked = []
-    told: list[tuple[str, str]] = []
+    lines: list[tuple[str, str]] = []
     missed: list[str | None] = []
     metrics = Metrics()
 
     def tell(kind: str, body: Mapping[str, Any], how: str) -> None:
         assert kind == "KafkaBackup"
-        told.append((body["metadata"]["name"], how))
+        lines.append((body["metadata"]["name"], how))
 
     async def main(cluster: KubernetesCluster) -> None:
         task = asyncio.create_task(watch(cluster, ServedNamespaces(metrics), ["team"], tell, missed.append))
         end = time.monotonic() + 60
         while len(Odd.asked) < 12 or served(metrics) != 1:
-            assert time.monotonic() < end, (told, Odd.asked)
+            assert time.monotonic() < end, (lines, Odd.asked)
             assert not task.done()
             await asyncio.sleep(0.05)
         task.cancel()
 
     with api(Odd) as cluster:
         asyncio.run(main(cluster))
-    assert told == [("c", "MODIFIED")]
+    assert lines == [("c", "MODIFIED")]
     begun = ["limit=1" in path for path in Odd.asked[:12]]
     assert begun == [True, False, False, True, False, True, False, True, True, False, True, False]
     from_versions = [path.partition("resourceVersion=")[2] for path in Odd.asked[1:3]]

@@ -139,5 +139,5 @@ def test_the_index_has_each_page() -> None:
 
 
 def test_the_index_tells_the_events_that_are_no_reasons() -> None:
-    told = INDEX.read_text().partition("## Events that are not reasons")[2]
-    assert {*OTHER_WORDS["events"], "RetentionRisk"} == set(re.findall(r"^\| `(\w+)` ", told, re.MULTILINE))
+    reported = INDEX.read_text().partition("## Events that are not reasons")[2]
+    assert {*OTHER_WORDS["events"], "RetentionRisk"} == set(re.findall(r"^\| `(\w+)` ", reported, re.MULTILINE))

@@ -89,7 +89,7 @@ def verified(world: World) -> tuple[str, str]:
     return (found.status, found.reason) if found is not None else ("", "")
 
 
-def told(world: World) -> DrillStatus:
+def drill_of(world: World) -> DrillStatus:
     found = backup_of(world).status.drill
     assert found is not None
     return found
@@ -100,7 +100,7 @@ def test_a_good_drill_is_told_in_the_status_of_the_backup() -> None:
     assert verified(world) == ("", "")
     succeed(world)
     assert verified(world) == ("True", "DrillSucceeded")
-    found = told(world)
+    found = drill_of(world)
     assert found == world.status.drill
     assert (found.restore, found.run_id, found.outcome) == ("again", world.run_id, StatusOutcome.SUCCEEDED)
     assert (found.recovery_seconds, found.recovery, found.verified_seconds) == (725, "12m 5s", 1450)
@@ -110,9 +110,9 @@ def test_a_good_drill_is_told_in_the_status_of_the_backup() -> None:
     assert condition is not None
     assert condition.message.startswith(f"KafkaRestore again, run {world.run_id}: 1100 records")
     assert condition.message.endswith("; all are those of the archive, restored in 12m 5s")
-    assert world.told == [("Normal", "DrillSucceeded")]
+    assert world.drill_events == [("Normal", "DrillSucceeded")]
     assert [one.type for one in backup_of(world).status.conditions] == ["Ready", "Verified"]
-    assert world.step().told is None
+    assert world.step().drilled is None
 
 
 def test_what_a_drill_has_left_out_as_cold_is_not_claimed() -> None:
@@ -121,7 +121,7 @@ def test_what_a_drill_has_left_out_as_cold_is_not_claimed() -> None:
     world.job_is(active=0, complete=True)
     world.settle()
     message = "; all are those of the archive, restored in 12m 5s; 7 segments with cold objects were left out and are "
-    assert message + "not proved" in str(told(world).message)
+    assert message + "not proved" in str(drill_of(world).message)
 
 
 def test_seconds_and_words_of_the_recovery_time_are_the_same() -> None:
@@ -129,7 +129,7 @@ def test_seconds_and_words_of_the_recovery_time_are_the_same() -> None:
     world.reports(result=world.result(drill=replace(FACTS, recovery_seconds=2.6), verification=GOOD))
     world.job_is(active=0, complete=True)
     world.settle()
-    assert (told(world).recovery_seconds, told(world).recovery) == (3, "3s")
+    assert (drill_of(world).recovery_seconds, drill_of(world).recovery) == (3, "3s")
 
 
 def test_a_failed_drill_is_told_to_both_and_keeps_the_time_of_the_last_good_one() -> None:
@@ -139,9 +139,12 @@ def test_a_failed_drill_is_told_to_both_and_keeps_the_time_of_the_last_good_one(
     world.settle()
     fail(world)
     assert verified(world) == ("False", "RecordsDiffer")
-    assert (told(world).last_good_time, told(world).end_time) == ("2026-11-21T08:20:00Z", "2026-11-22T00:20:00Z")
-    assert (told(world).outcome, told(world).recovery) == (StatusOutcome.FAILED, "12m 5s")
-    assert world.told[-1] == ("Warning", "DrillFailed")
+    assert (drill_of(world).last_good_time, drill_of(world).end_time) == (
+        "2026-11-21T08:20:00Z",
+        "2026-11-22T00:20:00Z",
+    )
+    assert (drill_of(world).outcome, drill_of(world).recovery) == (StatusOutcome.FAILED, "12m 5s")
+    assert world.drill_events[-1] == ("Warning", "DrillFailed")
     assert ("Warning", "RunFailed") in world.events
 
 
@@ -150,7 +153,7 @@ def test_it_is_told_though_the_operator_was_killed_in_between() -> None:
     before = world.backup
     succeed(world)
     world.backup = before
-    assert world.step().told is not None
+    assert world.step().drilled is not None
     assert verified(world) == ("True", "DrillSucceeded")
 
 
@@ -159,20 +162,20 @@ def test_the_drill_that_has_ended_last_is_shown() -> None:
     later = DrillStatus(restore="other", end_time="2026-11-21T09:00:00Z", outcome=StatusOutcome.FAILED)
     world.backup = replace(backup_of(world), status=replace(backup_of(world).status, drill=later))
     succeed(world)
-    assert told(world) == later
+    assert drill_of(world) == later
     earlier = replace(later, end_time="2026-11-21T08:00:00Z", last_good_time="2026-11-21T07:30:00Z")
     world.backup = replace(backup_of(world), status=replace(backup_of(world).status, drill=earlier))
     world.settle()
-    assert told(world).restore == "again"
+    assert drill_of(world).restore == "again"
 
 
 def test_two_drills_that_have_ended_in_the_same_second_do_not_take_turns() -> None:
     world = drill()
     succeed(world)
-    same = replace(told(world), restore="one more")
+    same = replace(drill_of(world), restore="one more")
     world.backup = replace(backup_of(world), status=replace(backup_of(world).status, drill=same))
     world.settle()
-    assert told(world) == same
+    assert drill_of(world) == same
 
 
 def test_another_backup_of_the_name_is_not_told() -> None:
@@ -188,7 +191,7 @@ def test_a_restore_that_is_no_drill_tells_nothing() -> None:
     world.backup = resource("KafkaBackup", backup_spec(), status=Status(last_success_time="2026-11-21T07:00:00Z"))
     world.settle()
     world.complete()
-    assert (world.status.drill, world.told, verified(world)) == (None, [], ("", ""))
+    assert (world.status.drill, world.drill_events, verified(world)) == (None, [], ("", ""))
 
 
 def test_a_drill_is_not_remembered_as_a_restore() -> None:

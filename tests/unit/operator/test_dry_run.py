@@ -78,7 +78,7 @@ def begun(kind: str = "KafkaRestore", **spec: Any) -> World:
 def found(world: World, report: DryRunReport, **facts: Any) -> World:
     """The driver tells its findings and ends."""
     numbers = {"topics": 0, "partitions": 0, "records": 0, "bytes": 0, "archive_id": "a1", "epoch": 0, "commit": -1}
-    message = report.told("restore")
+    message = report.describe("restore")
     world.pass_time(minutes=1)
     world.reports(result=world.result(outcome="DryRun", dry_run=report, message=message, **numbers, **facts))
     world.job_is(active=0, complete=True)
@@ -106,11 +106,17 @@ def test_a_dry_run_that_nothing_would_refuse_is_no_success() -> None:
     assert world.status.run is not None
     assert world.status.run.outcome is StatusOutcome.DRY_RUN
     assert [entry.outcome for entry in world.status.history] == ["DryRun"]
-    told = world.status.dry_run
-    assert told is not None
-    assert (told.refused, told.topics, told.records, told.counts, told.seconds) == (0, 1, 80, "Exact", 16)
-    assert (told.topic_list[0].state, told.topic_list[0].config) == ("New", "retention.ms=1")
-    (position,) = told.position_list
+    reported = world.status.dry_run
+    assert reported is not None
+    assert (reported.refused, reported.topics, reported.records, reported.counts, reported.seconds) == (
+        0,
+        1,
+        80,
+        "Exact",
+        16,
+    )
+    assert (reported.topic_list[0].state, reported.topic_list[0].config) == ("New", "retention.ms=1")
+    (position,) = reported.position_list
     assert (position.topic, position.source_offset, position.record, position.target_offset) == (
         "orders-copy",
         20,
@@ -118,7 +124,7 @@ def test_a_dry_run_that_nothing_would_refuse_is_no_success() -> None:
         18,
     )
     assert position.time == "2023-11-14T22:13:20Z"
-    assert (told.group_list[0].group, told.not_checked) == ("billing", ("whether the state can be written",))
+    assert (reported.group_list[0].group, reported.not_checked) == ("billing", ("whether the state can be written",))
     assert world.status.to_dict()["dryRun"]["clusterState"] == {
         "sourceRun": "backup-1",
         "acls": 3,
@@ -297,11 +303,15 @@ def test_a_backup_says_what_its_retention_would_remove() -> None:
     )
     world = begun("KafkaBackup", dryRun=True)
     report = REPORT.model_copy(update={"cluster_state": None, "retention": planned})
-    told = found(world, report).status.dry_run
-    assert told is not None
-    assert told.retention is not None
-    assert (told.retention.segments, told.retention.topics_unchosen, len(told.retention.topic_list)) == (60, 4, 20)
-    assert (told.retention.topic_list[0].topic, told.retention.topic_list[0].why) == ("t00", "maxAge")
+    reported = found(world, report).status.dry_run
+    assert reported is not None
+    assert reported.retention is not None
+    assert (reported.retention.segments, reported.retention.topics_unchosen, len(reported.retention.topic_list)) == (
+        60,
+        4,
+        20,
+    )
+    assert (reported.retention.topic_list[0].topic, reported.retention.topic_list[0].why) == ("t00", "maxAge")
     assert "its retention would remove 60 segments and 1 snapshot of 30 topics, 270 bytes" in world.message()
     assert Status.from_dict(world.status.to_dict()) == world.status
 
@@ -318,15 +328,20 @@ def test_a_status_is_small_whatever_the_number_of_topics() -> None:
             "refusals": (REFUSAL.model_copy(update={"message": "x" * 5000}),) * 1000,
         }
     )
-    told = found(begun(dryRun=True), many).status.dry_run
-    assert told is not None
-    assert (told.topics, told.refused) == (1000, 1000)
-    assert [len(told.topic_list), len(told.group_list), len(told.position_list), len(told.refusals)] == [20] * 4
-    assert len(told.refusals[0].message) <= 1024
-    assert told.cluster_state is not None
-    assert (told.cluster_state.acls, len(told.cluster_state.acl_list)) == (1000, 20)
-    assert len(told.cluster_state.acl_list[0]) <= 1024
-    result = begun().result(outcome="DryRun", dry_run=many, message=many.told("restore"))
+    reported = found(begun(dryRun=True), many).status.dry_run
+    assert reported is not None
+    assert (reported.topics, reported.refused) == (1000, 1000)
+    assert [
+        len(reported.topic_list),
+        len(reported.group_list),
+        len(reported.position_list),
+        len(reported.refusals),
+    ] == [20] * 4
+    assert len(reported.refusals[0].message) <= 1024
+    assert reported.cluster_state is not None
+    assert (reported.cluster_state.acls, len(reported.cluster_state.acl_list)) == (1000, 20)
+    assert len(reported.cluster_state.acl_list[0]) <= 1024
+    result = begun().result(outcome="DryRun", dry_run=many, message=many.describe("restore"))
     short = result.to_termination_message(4096)
     assert len(short.encode()) <= 4096
     again = RunResult.from_json(short)

@@ -88,7 +88,7 @@ class Troubled(World):
             case DeleteConfigMap(name=name):
                 for run_id, documents in self.documents.items():
                     if name in documents.config_maps and name.endswith("-progress"):
-                        assert self._is_told(run_id), f"the report of {run_id} is deleted, and nothing tells of it"
+                        assert self._is_reported(run_id), f"the report of {run_id} is deleted, and nothing tells of it"
                         self.documents[run_id] = replace(documents, result=None, progress=None)
                 self.delete_config_map(name)
 
@@ -108,7 +108,7 @@ class Troubled(World):
             dry = json.loads(body["data"]["request.json"])["spec"].get("dryRun", False)
             assert self.dry.setdefault(run_id, dry) == dry, "a run that is dry at one time and writes at another"
 
-    def _is_told(self, run_id: str) -> bool:
+    def _is_reported(self, run_id: str) -> bool:
         """Whether the history tells of the report and of its loss. A failure without loss says nothing that is lost."""
         report = self.documents[run_id].result
         if report is None or run_id in self.disowned or (report.outcome == "Failed" and not report.loss_total):
@@ -184,7 +184,7 @@ class Troubled(World):
         if pod is None:
             return
         job = self.jobs.get(pod.run_id)
-        report = self._report(pod.run_id, well=well and job is not None, told_to_end=job is None)
+        report = self._report(pod.run_id, well=well and job is not None, stopped=job is None)
         documents = self.documents.get(pod.run_id)
         if documents is not None and any(name.endswith("-progress") for name in documents.config_maps):
             self.documents[pod.run_id] = replace(documents, result=report, written=self.now)
@@ -198,7 +198,7 @@ class Troubled(World):
         ended = replace(job, complete=well, failed=job.failed + (not well), failure=failure, ended=self.now)
         self.jobs[pod.run_id] = ended
 
-    def _report(self, run_id: str, *, well: bool, told_to_end: bool) -> RunResult:
+    def _report(self, run_id: str, *, well: bool, stopped: bool) -> RunResult:
         facts: dict[str, Any] = {"run_id": run_id}
         if well and self.dry[run_id]:
             return self._found(run_id)
@@ -212,7 +212,7 @@ class Troubled(World):
                 reason="retention overtook the reader",
             )
             facts |= {"loss": (loss,), "loss_total": 1, "loss_offsets": 10}
-        return self.result(**facts) if well else self.failed_result(exit_code=130 if told_to_end else 1, **facts)
+        return self.result(**facts) if well else self.failed_result(exit_code=130 if stopped else 1, **facts)
 
     def _found(self, run_id: str) -> RunResult:
         """The report of a dry run."""
@@ -262,7 +262,7 @@ class Troubled(World):
                 self._succeeds(run.id)
         else:
             raise AssertionError(f"does not come to rest: {self.status}")
-        assert all(self._is_told(run_id) for run_id in self.documents), "nothing tells of a report"
+        assert all(self._is_reported(run_id) for run_id in self.documents), "nothing tells of a report"
         assert not self.dry[self.run_id], "a dry run is taken for the run that is wanted"
 
     def _goes_on(self, pod: PodState) -> bool:

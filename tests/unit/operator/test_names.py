@@ -65,14 +65,14 @@ def test_who_may_create_runs_starts_none_in_another_namespace(name: str) -> None
         assert controller.reconcile(one.key) is None
         assert [write.path for write in api.written("team-a")] == [f"{LOGKEEP}/team-a/kafkabackupruns/steal/status"]
         assert api.written("team-b") == []
-        told = api.get("KafkaBackupRun", "team-a", "steal")
-        assert told["status"]["phase"] == "Failed"
-        status, reason, message = stalled(told)
+        reported = api.get("KafkaBackupRun", "team-a", "steal")
+        assert reported["status"]["phase"] == "Failed"
+        status, reason, message = stalled(reported)
         assert (status, reason) == ("True", "InvalidSpec")
         assert message.startswith(f"spec.backupRef.name: {name!r} is not a name in Kubernetes")
         assert {path.partition("?")[0] for path in api.asked} == {f"{LOGKEEP}/team-a/kafkabackupruns", OPENAPI}
         api.writes.clear()
-        one = RequestedRun.from_object(told)
+        one = RequestedRun.from_object(reported)
         controller.asked.note(one)
         controller.reconcile(one.key)
         assert api.writes == [], "it has failed for good"

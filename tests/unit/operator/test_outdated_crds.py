@@ -63,8 +63,8 @@ def test_a_crd_may_have_more_and_may_leave_parts_open() -> None:
 
 
 def test_the_problem_names_crds_and_fields_and_what_to_do() -> None:
-    told = problem_of(served_fields(without("spec.dryRun", "status.run", "status.lastHandledRun", "status.loss")))
-    assert told == (
+    reported = problem_of(served_fields(without("spec.dryRun", "status.run", "status.lastHandledRun", "status.loss")))
+    assert reported == (
         "The CRDs in this cluster are older than this operator: kafkabackups.logkeep.dev lacks spec.dryRun, "
         "status.run, status.lastHandledRun and 1 more. The API server would silently drop these fields, so "
         "nothing is started, changed or deleted. Apply the CRDs of this version: kubectl apply --server-side "

@@ -778,13 +778,13 @@ def test_a_restore_of_an_invalid_backup_says_so() -> None:
 
 def test_a_restore_of_a_backup_that_can_never_succeed_does_not_wait_for_ever() -> None:
     """Its storage is right, and its cron expression is not."""
-    told = "spec.schedule.cron: '61 * * * *' is not a valid cron expression"
-    wrong = Status(phase=Phase.INVALID, observed_generation=1, conditions=stalled("InvalidSpec", told))
+    text = "spec.schedule.cron: '61 * * * *' is not a valid cron expression"
+    wrong = Status(phase=Phase.INVALID, observed_generation=1, conditions=stalled("InvalidSpec", text))
     world = World("KafkaRestore")
     world.backup = resource("KafkaBackup", backup_spec(), status=wrong)
     plan = world.step()
     assert (world.jobs, world.condition("Stalled")) == ({}, ("True", "BackupInvalid"))
-    assert world.message() == f"spec.source.backupRef: KafkaBackup 'nightly' is invalid: {told}"
+    assert world.message() == f"spec.source.backupRef: KafkaBackup 'nightly' is invalid: {text}"
     assert plan.requeue_after == pytest.approx(15.0)
     world.backup = replace(world.backup, generation=2)  # it was changed, and nobody has looked at it yet
     world.step()
@@ -978,14 +978,14 @@ def test_a_driver_without_executors_for_a_minute_is_noticed(phase: str) -> None:
 def test_what_a_driver_waits_for_is_in_the_status_until_it_goes_on() -> None:
     world = started()
     world.driver()
-    told = (
+    text = (
         "The store is retrieving 3 objects (2.0 KiB) in the storage class GLACIER: a, b, c; 0 of 3 can be read so far."
     )
-    world.reports(world.progress(phase="Retrieving", waits=told))
+    world.reports(world.progress(phase="Retrieving", waits=text))
     world.settle()
     assert world.condition("Ready") == ("False", "Retrieving")
     assert world.condition("Reconciling") == ("True", "Retrieving")
-    assert world.message() == told
+    assert world.message() == text
     assert (world.status.phase, world.status.progress.phase) == (Phase.RUNNING, "Retrieving")  # type: ignore[union-attr]
     world.pass_time(minutes=4)
     world.settle()

@@ -86,8 +86,8 @@ def test_the_status_has_no_number_of_what_was_not_archived() -> None:
 )
 def test_a_result_that_lies_is_not_believed(change: dict[str, Any]) -> None:
     world = started("KafkaRestore")
-    told = json.loads(world.result(cluster_state=FACTS).to_json())
-    text = json.dumps({**told, "clusterState": {**told["clusterState"], **change}})
+    reported = json.loads(world.result(cluster_state=FACTS).to_json())
+    text = json.dumps({**reported, "clusterState": {**reported["clusterState"], **change}})
     metadata = {"name": "c-progress", "labels": {"logkeep.dev/run": world.run_id}}
     found = documents([{"metadata": metadata, "data": {"result.json": text}}])[world.run_id]
     assert found.result is None

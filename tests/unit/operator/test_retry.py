@@ -54,11 +54,11 @@ def tidied(world: World) -> None:
 def test_the_condition_of_a_failed_restore_says_how_it_goes_on_also_after_another_look() -> None:
     world = begun()
     fail(world)
-    told = world.message()
-    assert told.startswith("orders exists.")
-    assert "kubectl -n team annotate krst again logkeep.dev/retry=" in told
+    reported = world.message()
+    assert reported.startswith("orders exists.")
+    assert "kubectl -n team annotate krst again logkeep.dev/retry=" in reported
     world.settle()
-    assert world.message() == told
+    assert world.message() == reported
 
 
 def test_a_failed_restore_goes_on_with_the_same_run_and_what_the_spec_says_now() -> None:

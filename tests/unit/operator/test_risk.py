@@ -179,12 +179,12 @@ def report(deadline: datetime | None, **changes: object) -> ArchiveReport:
     )
 
 
-def succeeded(world: World, told: ArchiveReport | None) -> None:
+def succeeded(world: World, expected: ArchiveReport | None) -> None:
     """The wanted run takes a minute and says this of the archive."""
     world.step()
     world.driver()
     world.pass_time(minutes=1)
-    world.reports(result=world.result(archive=told))
+    world.reports(result=world.result(archive=expected))
     world.job_is(active=0, complete=True)
     world.driver("Succeeded", exit_code=0)
     world.settle()
@@ -230,21 +230,21 @@ def test_a_run_without_a_report_leaves_what_was_known() -> None:
 
 def test_a_run_that_could_not_ask_the_brokers_makes_the_risk_unknown() -> None:
     world = World()
-    told = report(START + 10 * HOUR)
-    succeeded(world, told)
+    reported = report(START + 10 * HOUR)
+    succeeded(world, reported)
     world.annotate("again")
-    succeeded(world, ArchiveReport(size=told.size, recovery=told.recovery))
+    succeeded(world, ArchiveReport(size=reported.size, recovery=reported.recovery))
     assert world.condition("RetentionRisk") == ("Unknown", "NotKnown")
 
 
 def test_a_run_that_failed_and_could_not_ask_leaves_the_deadline_that_stands() -> None:
     world = World()
-    told = report(START + 10 * HOUR)
-    succeeded(world, told)
+    reported = report(START + 10 * HOUR)
+    succeeded(world, reported)
     world.annotate("again")
     world.step()
     world.pass_time(hours=11)
-    world.reports(result=world.failed_result(archive=ArchiveReport(size=told.size, recovery=told.recovery)))
+    world.reports(result=world.failed_result(archive=ArchiveReport(size=reported.size, recovery=reported.recovery)))
     world.job_is(active=0, failed=4, failure=("BackoffLimitExceeded", "too often"))
     world.settle()
     assert world.condition("RetentionRisk") == ("True", "DeadlinePassed")
@@ -261,7 +261,7 @@ def test_a_status_is_smaller_than_its_bound_whatever_runs_tell() -> None:
         window_seconds=2**37,
         cause=Cause.DELETED,
     )
-    told = ArchiveReport(
+    reported = ArchiveReport(
         size=ArchiveSize(topics=most, segments=most, records=most, bytes=most, stored_bytes=most, bytes_per_day=most),
         recovery=Recoverable(last_time=began, topics=most, topics_behind=most, behind=(behind,) * 100),
         retention=Deadlines(check_time=began, deadline=began, topics=(deadline,) * 100),
@@ -285,7 +285,7 @@ def test_a_status_is_smaller_than_its_bound_whatever_runs_tell() -> None:
         world.reports(
             result=world.failed_result(
                 message=said,
-                archive=told,
+                archive=reported,
                 archive_id="a",
                 loss=tuple(LossFact(topic=name, partition=2**31, start=0, end=most, reason=said) for name in names),
                 loss_total=most,

@@ -61,7 +61,7 @@ def look_at(world: World, text: str) -> None:
     world.settle()
 
 
-def told(world: World) -> tuple[str | None, str | None]:
+def times_of(world: World) -> tuple[str | None, str | None]:
     return world.status.last_schedule_time, world.status.next_schedule_time
 
 
@@ -70,12 +70,12 @@ def told(world: World) -> tuple[str | None, str | None]:
 
 def test_a_backup_runs_when_it_is_created_and_then_at_its_times() -> None:
     world = scheduled()
-    assert (begun(world), told(world)) == (1, (None, "2026-11-22T02:00:00Z"))
+    assert (begun(world), times_of(world)) == (1, (None, "2026-11-22T02:00:00Z"))
     look_at(world, "2026-11-22T01:59:59Z")
     assert begun(world) == 1
     look_at(world, "2026-11-22T02:00:00Z")
     assert (begun(world), goes_on(world)) == (2, True)
-    assert told(world) == ("2026-11-22T02:00:00Z", "2026-11-23T02:00:00Z")
+    assert times_of(world) == ("2026-11-22T02:00:00Z", "2026-11-23T02:00:00Z")
     end_run(world)
     world.settle()
     assert (begun(world), world.status.phase) == (2, Phase.SUCCEEDED)
@@ -162,7 +162,7 @@ def test_a_run_starts_when_its_jitter_is_over() -> None:
     assert begun(world) == 1
     world.pass_time(seconds=1)
     world.settle()
-    assert (begun(world), told(world)) == (2, ("2026-11-22T02:00:00Z", "2026-11-23T02:00:00Z"))
+    assert (begun(world), times_of(world)) == (2, ("2026-11-22T02:00:00Z", "2026-11-23T02:00:00Z"))
     world.edit(schedule={"cron": "0 2 * * *", "jitterSeconds": 0})
     end_run(world)
     world.settle()
@@ -175,7 +175,7 @@ def test_a_run_starts_when_its_jitter_is_over() -> None:
 def test_an_operator_that_was_down_for_a_month_starts_one_run() -> None:
     world = scheduled()
     look_at(world, "2026-12-21T13:30:00Z")
-    assert (begun(world), told(world)) == (2, ("2026-12-21T02:00:00Z", "2026-12-22T02:00:00Z"))
+    assert (begun(world), times_of(world)) == (2, ("2026-12-21T02:00:00Z", "2026-12-22T02:00:00Z"))
     end_run(world)
     world.settle()
     assert begun(world) == 2
@@ -187,12 +187,12 @@ def test_a_run_that_is_longer_than_an_hour_is_followed_by_one() -> None:
     for hour in range(10, 15):
         look_at(world, f"2026-11-21T{hour}:00:00Z")
         assert (begun(world), goes_on(world)) == (2, True)
-    assert told(world) == ("2026-11-21T09:00:00Z", "2026-11-21T10:00:00Z"), "since then a run is due and waits"
+    assert times_of(world) == ("2026-11-21T09:00:00Z", "2026-11-21T10:00:00Z"), "since then a run is due and waits"
     world.reports(result=world.result())
     world.job_is(complete=True)
     assert world.step().requeue_after == 0.0, "nobody else wakes it up"
     world.settle()
-    assert (begun(world), told(world)) == (3, ("2026-11-21T14:00:00Z", "2026-11-21T15:00:00Z"))
+    assert (begun(world), times_of(world)) == (3, ("2026-11-21T14:00:00Z", "2026-11-21T15:00:00Z"))
     end_run(world)
     world.settle()
     assert begun(world) == 3
@@ -310,10 +310,10 @@ def test_a_run_that_is_asked_for_while_one_of_the_schedule_goes_on_is_waited_for
 def test_a_run_that_would_start_too_late_is_left_out_and_told_once() -> None:
     world = scheduled(startingDeadlineSeconds=3600)
     look_at(world, "2026-11-22T03:00:01Z")
-    assert (begun(world), told(world)) == (1, (None, "2026-11-23T02:00:00Z"))
+    assert (begun(world), times_of(world)) == (1, (None, "2026-11-23T02:00:00Z"))
     assert world.events.count(("Warning", "MissSchedule")) == 1
     look_at(world, "2026-11-23T03:00:00Z")
-    assert (begun(world), told(world)) == (2, ("2026-11-23T02:00:00Z", "2026-11-24T02:00:00Z"))
+    assert (begun(world), times_of(world)) == (2, ("2026-11-23T02:00:00Z", "2026-11-24T02:00:00Z"))
     assert world.events.count(("Warning", "MissSchedule")) == 1
 
 
@@ -323,7 +323,7 @@ def test_the_deadline_counts_for_a_run_that_waited_for_another() -> None:
     look_at(world, "2026-11-21T10:20:00Z")
     end_run(world)
     world.settle()
-    assert (begun(world), told(world)) == (2, ("2026-11-21T09:00:00Z", "2026-11-21T11:00:00Z"))
+    assert (begun(world), times_of(world)) == (2, ("2026-11-21T09:00:00Z", "2026-11-21T11:00:00Z"))
     assert world.events.count(("Warning", "MissSchedule")) == 1
 
 
@@ -335,7 +335,7 @@ def test_a_suspended_backup_starts_nothing_and_is_caught_up_once() -> None:
     assert is_at_rest(world.resource, world.now + timedelta(minutes=11))
     world.edit(suspend=False)
     world.settle()
-    assert (begun(world), told(world)) == (2, ("2026-11-25T02:00:00Z", "2026-11-26T02:00:00Z"))
+    assert (begun(world), times_of(world)) == (2, ("2026-11-25T02:00:00Z", "2026-11-26T02:00:00Z"))
 
 
 def test_a_run_that_was_asked_for_stands_for_the_time_that_is_due() -> None:
@@ -356,21 +356,21 @@ def test_a_schedule_that_is_added_or_changed_starts_no_run() -> None:
     world.settle()
     end_run(world)
     look_at(world, "2026-11-21T12:00:00Z")
-    assert told(world) == (None, None)
+    assert times_of(world) == (None, None)
     for cron, expected in (("0 2 * * *", "22T02:00"), ("0 11 * * *", "22T11:00"), ("0 * * * *", "21T13:00")):
         world.edit(schedule={"cron": cron, "jitterSeconds": 0})
         world.settle()
-        assert (begun(world), told(world)) == (1, (None, f"2026-11-{expected}:00Z"))
+        assert (begun(world), times_of(world)) == (1, (None, f"2026-11-{expected}:00Z"))
     world.edit(schedule={"cron": "0 2 * * *", "timeZone": "Asia/Tokyo", "jitterSeconds": 0})
     world.settle()
-    assert (begun(world), told(world)) == (1, (None, "2026-11-21T17:00:00Z"))
+    assert (begun(world), times_of(world)) == (1, (None, "2026-11-21T17:00:00Z"))
 
 
 def test_a_change_loses_no_run_that_was_due() -> None:
     world = scheduled()
     world.edit(schedule={"cron": "0 3 * * *", "jitterSeconds": 0})
     look_at(world, "2026-11-22T04:00:00Z")
-    assert (begun(world), told(world)) == (2, ("2026-11-22T03:00:00Z", "2026-11-23T03:00:00Z"))
+    assert (begun(world), times_of(world)) == (2, ("2026-11-22T03:00:00Z", "2026-11-23T03:00:00Z"))
 
 
 def test_a_schedule_that_is_taken_away_starts_no_run() -> None:
@@ -380,7 +380,7 @@ def test_a_schedule_that_is_taken_away_starts_no_run() -> None:
     spec = {name: value for name, value in world.resource.spec.items() if name != "schedule"}
     world.resource = replace(world.resource, spec=spec, generation=2)
     look_at(world, "2026-11-25T02:00:00Z")
-    assert (begun(world), told(world)) == (2, ("2026-11-22T02:00:00Z", None))
+    assert (begun(world), times_of(world)) == (2, ("2026-11-22T02:00:00Z", None))
     assert wake_after(world.resource, world.now) is None
 
 
@@ -407,7 +407,7 @@ def test_an_invalid_schedule_rests_and_is_caught_up_when_it_is_corrected() -> No
     assert wake_after(world.resource, world.now) is None
     world.edit(schedule={"cron": "0 2 * * *", "jitterSeconds": 0})
     world.settle()
-    assert (begun(world), told(world)) == (2, ("2026-11-22T02:00:00Z", "2026-11-23T02:00:00Z"))
+    assert (begun(world), times_of(world)) == (2, ("2026-11-22T02:00:00Z", "2026-11-23T02:00:00Z"))
 
 
 # ---- clocks that jump
@@ -430,7 +430,7 @@ def test_a_clock_that_was_wrong_by_a_year_holds_up_no_run() -> None:
     look_at(world, "2026-11-21T12:00:00Z")
     assert (begun(world), world.status.next_schedule_time) == (2, "2026-11-22T02:00:00Z")
     look_at(world, "2026-11-22T02:00:00Z")
-    assert (begun(world), told(world)) == (3, ("2026-11-22T02:00:00Z", "2026-11-23T02:00:00Z"))
+    assert (begun(world), times_of(world)) == (3, ("2026-11-22T02:00:00Z", "2026-11-23T02:00:00Z"))
 
 
 @pytest.mark.parametrize(
@@ -467,9 +467,9 @@ def test_a_crash_between_the_job_and_the_status_makes_no_second_run() -> None:
     world = scheduled()
     world.now = moment("2026-11-22T02:00:00Z")
     world.step(conflict=True)
-    assert (begun(world), told(world)) == (2, (None, "2026-11-22T02:00:00Z"))
+    assert (begun(world), times_of(world)) == (2, (None, "2026-11-22T02:00:00Z"))
     look_at(world, "2026-11-22T02:00:05Z")
-    assert (begun(world), told(world)) == (2, ("2026-11-22T02:00:00Z", "2026-11-23T02:00:00Z"))
+    assert (begun(world), times_of(world)) == (2, ("2026-11-22T02:00:00Z", "2026-11-23T02:00:00Z"))
 
 
 def test_a_run_that_the_status_does_not_know_is_found_when_the_next_is_due() -> None:
@@ -481,7 +481,7 @@ def test_a_run_that_the_status_does_not_know_is_found_when_the_next_is_due() -> 
     assert world.status.last_schedule_time == "2026-11-21T09:00:00Z"
     end_run(world)
     world.settle()
-    assert (begun(world), told(world)) == (3, ("2026-11-21T10:00:00Z", "2026-11-21T11:00:00Z"))
+    assert (begun(world), times_of(world)) == (3, ("2026-11-21T10:00:00Z", "2026-11-21T11:00:00Z"))
 
 
 def test_a_status_that_was_deleted_starts_no_run_again() -> None:
@@ -490,7 +490,7 @@ def test_a_status_that_was_deleted_starts_no_run_again() -> None:
     end_run(world)
     world.resource = replace(world.resource, status=Status())
     world.settle()
-    assert (begun(world), told(world)) == (2, ("2026-11-22T02:00:00Z", "2026-11-23T02:00:00Z"))
+    assert (begun(world), times_of(world)) == (2, ("2026-11-22T02:00:00Z", "2026-11-23T02:00:00Z"))
 
 
 def test_a_next_time_that_has_had_its_run_moves_on() -> None:
@@ -500,7 +500,7 @@ def test_a_next_time_that_has_had_its_run_moves_on() -> None:
     end_run(world)
     world.resource = replace(world.resource, status=replace(world.status, next_schedule_time="2026-11-22T02:00:00Z"))
     look_at(world, "2026-11-22T02:30:00Z")
-    assert (begun(world), told(world)) == (2, ("2026-11-22T02:00:00Z", "2026-11-23T02:00:00Z"))
+    assert (begun(world), times_of(world)) == (2, ("2026-11-22T02:00:00Z", "2026-11-23T02:00:00Z"))
 
 
 # ---- whatever happens

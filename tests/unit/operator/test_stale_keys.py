@@ -65,7 +65,7 @@ def test_the_time_zone_is_that_of_the_cron_expression() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "told"),
+    ("facts", "expected"),
     [
         (FACTS, ("True", "StaleKeysFound")),
         (replace(FACTS, outcome="Same", stale=0), ("False", "NoStaleKeys")),
@@ -75,9 +75,9 @@ def test_the_time_zone_is_that_of_the_cron_expression() -> None:
         (replace(FACTS, outcome="OfALaterVersion", stale=0), ("Unknown", "NotReconciled")),
     ],
 )
-def test_the_condition_says_what_was_found(facts: ReconcileFacts, told: tuple[str, str]) -> None:
+def test_the_condition_says_what_was_found(facts: ReconcileFacts, expected: tuple[str, str]) -> None:
     condition = stale_keys_condition(facts)
-    assert (condition.type, condition.status, condition.reason) == ("StaleKeys", *told)
+    assert (condition.type, condition.status, condition.reason) == ("StaleKeys", *expected)
     assert condition.message == "12 keys; report s3://x"
 
 

@@ -95,7 +95,7 @@ class World:
         self.created: list[dict[str, Any]] = []
         self.asked: list[RequestedRun] = []
         self.archive_owner: Key | None = None
-        self.told: list[tuple[str, str]] = []  # events about the backup of a restore
+        self.drill_events: list[tuple[str, str]] = []  # events about the backup of a restore
 
     @property
     def status(self) -> Status:
@@ -157,9 +157,9 @@ class World:
             self.resource = replace(self.resource, status=plan.status)
         if answered and not conflict:
             self.answer(plan)
-            if plan.told is not None:
-                self.backup = replace(plan.told.backup, status=plan.told.status)
-                self.told.append((plan.told.event.type, plan.told.event.reason))
+            if plan.drilled is not None:
+                self.backup = replace(plan.drilled.backup, status=plan.drilled.status)
+                self.drill_events.append((plan.drilled.event.type, plan.drilled.event.reason))
         return plan
 
     def ask(self, name: str, ttl: int = 3600) -> None:
@@ -202,7 +202,7 @@ class World:
         """Reconcile until nothing changes; that must not take long, or two steps undo each other."""
         for _ in range(6):
             plan = self.step()
-            if plan.status is None and not plan.actions and not plan.answers and plan.told is None:
+            if plan.status is None and not plan.actions and not plan.answers and plan.drilled is None:
                 return
         raise AssertionError(f"does not settle: {plan}")
 

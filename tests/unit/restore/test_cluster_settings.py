@@ -34,7 +34,7 @@ class Cluster:
 def test_what_differs_is_told_with_both_values() -> None:
     settings = {"log.retention.hours": "168", "num.partitions": "3"}
     found = Cluster(settings, {"metadata.version": 34, "group.version": 1}).beside(STATE)
-    of_brokers, of_features = found.told()
+    of_brokers, of_features = found.describe()
     assert "are not restored" in of_brokers
     assert "errors.deadletterqueue.x=true (here not set); log.retention.hours=-1 (here 168): set those" in of_brokers
     assert "num.partitions" not in of_brokers
@@ -50,11 +50,11 @@ def test_what_differs_is_told_with_both_values() -> None:
 
 def test_the_same_cluster_has_nothing_to_tell() -> None:
     found = Cluster(dict(STATE.settings or {}), dict(STATE.features)).beside(STATE)
-    assert (list(found.told()), found.settings, found.features) == ([], {}, {})
-    assert list(Cluster({}, {}).beside(ClusterState("run-1", 1)).told()) == []
+    assert (list(found.describe()), found.settings, found.features) == ([], {}, {})
+    assert list(Cluster({}, {}).beside(ClusterState("run-1", 1)).describe()) == []
 
 
 def test_a_cluster_that_reports_no_settings_is_not_said_to_have_none() -> None:
-    told, *_ = Cluster({}, dict(STATE.features)).beside(STATE).told()
-    assert "log.retention.hours=-1 (here not reported)" in told
-    assert "not set" not in told
+    text, *_ = Cluster({}, dict(STATE.features)).beside(STATE).describe()
+    assert "log.retention.hours=-1 (here not reported)" in text
+    assert "not set" not in text

@@ -5,7 +5,7 @@ import pytest
 from logkeep_engine.archive.catalog.cluster_state import ClusterState
 from logkeep_engine.kafka.user_requests import Acl, ScramUser
 from logkeep_engine.kafka.users import Known, SetRefused
-from logkeep_engine.restore.model.compared_items import ComparedItems, compared_acls, told_refused
+from logkeep_engine.restore.model.compared_items import ComparedItems, compared_acls, describe_refused
 
 ALICE = Acl("TOPIC", "orders", "LITERAL", "User:alice", "*", "READ", "ALLOW")
 RANGE = ALICE._replace(host="10.0.0.0/8")
@@ -36,9 +36,9 @@ def test_a_range_of_addresses_is_not_sent_to_a_cluster_that_takes_it_for_a_name(
     assert {item.reason for item in found.strange} == {
         "the host is a range of addresses, which needs metadata.version 32 (Kafka 4.4), and the cluster " + has
     }
-    (told,) = told_refused("ACL", found.strange, " (the document)")
-    assert told.startswith("2 ACLs could not be set: ALLOW User:alice from 10.0.0.0/8: READ on TOPIC orders (the host")
-    assert "; 1 of them denies, so other users may do more than before: set them by hand (the document)" in told
+    (text,) = describe_refused("ACL", found.strange, " (the document)")
+    assert text.startswith("2 ACLs could not be set: ALLOW User:alice from 10.0.0.0/8: READ on TOPIC orders (the host")
+    assert "; 1 of them denies, so other users may do more than before: set them by hand (the document)" in text
 
 
 def test_a_cluster_that_knows_ranges_gets_them() -> None:
@@ -51,8 +51,8 @@ def test_what_is_there_already_is_left_as_it_is() -> None:
 
 
 def test_a_dry_run_says_what_would_not_be_set() -> None:
-    (told,) = told_refused("ACL", [SetRefused(RANGE, "no")], would=True)
+    (text,) = describe_refused("ACL", [SetRefused(RANGE, "no")], would=True)
     assert (
-        told == "1 ACL would not be set: ALLOW User:alice from 10.0.0.0/8: READ on TOPIC orders (no): set them by hand"
+        text == "1 ACL would not be set: ALLOW User:alice from 10.0.0.0/8: READ on TOPIC orders (no): set them by hand"
     )
-    assert list(told_refused("ACL", [])) == []
+    assert list(describe_refused("ACL", [])) == []

@@ -10,7 +10,7 @@ from logkeep_engine.kafka.control import Bounds
 from logkeep_engine.kafka.survey import Answers
 from logkeep_engine.restore.model.offset_map import OutletSummary, PartitionSummary
 from logkeep_engine.restore.model.plan import NO_TASK, PartitionPlan, RestorePlan, TopicPlan
-from logkeep_engine.restore.sending.count import Where, told_deleted
+from logkeep_engine.restore.sending.count import Where, describe_deleted
 
 APPENDED = TopicPlan(
     "orders", "o" * 22, "copy", False, 3, 0, 1000, (PartitionPlan(0, 1, 50), PartitionPlan(1, 2, 0)), target_id="t" * 22
@@ -25,7 +25,7 @@ def outlet(partition: int, start: int, end: int) -> OutletSummary:
     return OutletSummary(partition, end - start, start, end, epoch=1)
 
 
-def told(starts: dict[Where, int], silent: dict[Where, str] | None = None) -> list[str]:
+def warnings_of(starts: dict[Where, int], silent: dict[Where, str] | None = None) -> list[str]:
     summaries = {
         where: PartitionSummary(
             "orders",
@@ -45,23 +45,23 @@ def told(starts: dict[Where, int], silent: dict[Where, str] | None = None) -> li
 
     control: Any = SimpleNamespace(bounds=bounds)
     plan = RestorePlan("restore-1", "digest", "archive", 1, "cluster", (APPENDED, SAME))
-    return list(told_deleted(control, plan, summaries))
+    return list(describe_deleted(control, plan, summaries))
 
 
 def test_logs_that_start_where_they_did_have_all() -> None:
-    assert told({("copy", 0): 0, ("copy", 1): 0, ("same", 0): 40}) == []
-    assert told({("copy", 0): 50}) == []
+    assert warnings_of({("copy", 0): 0, ("copy", 1): 0, ("same", 0): 40}) == []
+    assert warnings_of({("copy", 0): 50}) == []
 
 
 def test_what_is_gone_is_counted_by_topic() -> None:
     """Also what somebody else has written behind the records of the run may be gone."""
-    copy, same = told({("copy", 0): 51, ("copy", 1): 400, ("same", 0): 47})
+    copy, same = warnings_of({("copy", 0): 51, ("copy", 1): 400, ("same", 0): 47})
     assert copy.startswith("topic copy has deleted up to 11 records of this restore: its retention does not keep them")
     assert same.startswith("topic same has deleted up to 7 records of this restore")
 
 
 def test_what_cannot_be_seen_is_told() -> None:
-    (warning,) = told({("copy", 1): 0}, {("copy", 0): "no leader"})
+    (warning,) = warnings_of({("copy", 1): 0}, {("copy", 0): "no leader"})
     assert warning == (
         "it is unknown whether targets have deleted records of this restore, first in topic copy partition 0: no leader"
     )

@@ -135,11 +135,11 @@ def _first_part(plan: RestorePlan, **changes: Any) -> RestorePlan:
     return with_topic(plan, partitions=(replace(first, **changes), *others))
 
 
-@pytest.mark.parametrize(("forge", "told"), FORGED)
-def test_a_plan_that_says_otherwise_is_refused_by_name(archive: Archive, forge: Any, told: str) -> None:
+@pytest.mark.parametrize(("forge", "expected"), FORGED)
+def test_a_plan_that_says_otherwise_is_refused_by_name(archive: Archive, forge: Any, expected: str) -> None:
     spec = parsed()
     forged = forge(planned(archive, spec))
-    with pytest.raises(StateAltered, match=f"^{NAME}: .*{told}.*; it was not used") as refused:
+    with pytest.raises(StateAltered, match=f"^{NAME}: .*{expected}.*; it was not used") as refused:
         derived(context(archive, spec), forged, NAME)
     assert "give it its own bucket (spec.state)" in refused.value.hint
 

@@ -312,34 +312,34 @@ class Leaders:
         return self._ends[partition] if epoch is None else self._epochs[partition, epoch]
 
 
-def lacking(plan: RestorePlan, told: dict[tuple[str, int], PartitionSummary], leaders: Leaders) -> list[int]:
+def lacking(plan: RestorePlan, text: dict[tuple[str, int], PartitionSummary], leaders: Leaders) -> list[int]:
     """The producer ids whose records are not all there."""
-    return sorted(target.producer_id for target in lost(leaders, written(plan, told), 1.0))  # type: ignore[arg-type]
+    return sorted(target.producer_id for target in lost(leaders, written(plan, text), 1.0))  # type: ignore[arg-type]
 
 
 def test_what_each_pair_has_written_is_looked_for_in_the_epoch_in_which_it_was() -> None:
-    told = summaries(
+    reported = summaries(
         (OutletSummary(0, 4, 0, 4, 3), OutletSummary(1, 0, 0, 0)),
         (OutletSummary(0, 2, 0, 6, 4), OutletSummary(1, 3, 0, 3, 1)),
     )
     whole = {(0, 3): 4, (0, 4): 6, (1, 1): 3}
     for created in (True, False):
         plan = plan_of(created)
-        assert lacking(plan, told, Leaders(whole, {0: 6, 1: 3} if created else {})) == []
+        assert lacking(plan, reported, Leaders(whole, {0: 6, 1: 3} if created else {})) == []
         # The leader of epoch 4 lacks what the one of epoch 3 had acknowledged last.
-        assert lacking(plan, told, Leaders({**whole, (0, 3): 3}, {1: 3})) == [70]
+        assert lacking(plan, reported, Leaders({**whole, (0, 3): 3}, {1: 3})) == [70]
 
 
 def test_a_created_topic_holds_the_records_of_all_pairs_and_no_more() -> None:
-    told = summaries(
+    reported = summaries(
         (OutletSummary(0, 4, 0, 4, 3), OutletSummary(1, 0, 0, 0)),
         (OutletSummary(0, 2, 0, 6, 3), OutletSummary(1, 0, 0, 0)),
     )
     with pytest.raises(Exception, match="ends at offset 7 instead of 6: another producer wrote"):
-        lacking(plan_of(), told, Leaders({(0, 3): 7}, {0: 7, 1: 0}))
+        lacking(plan_of(), reported, Leaders({(0, 3): 7}, {0: 7, 1: 0}))
     with pytest.raises(Exception, match="partition 1 ends at offset 1 instead of 0"):
-        lacking(plan_of(), told, Leaders({(0, 3): 6}, {0: 6, 1: 1}))
-    assert lacking(plan_of(), told, Leaders({(0, 3): 6}, {0: 5, 1: 0})) == [70, 80]
+        lacking(plan_of(), reported, Leaders({(0, 3): 6}, {0: 6, 1: 1}))
+    assert lacking(plan_of(), reported, Leaders({(0, 3): 6}, {0: 5, 1: 0})) == [70, 80]
 
 
 def test_more_pairs_than_a_cluster_should_remember_are_refused() -> None:

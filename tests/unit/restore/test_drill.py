@@ -125,7 +125,7 @@ def test_a_note_comes_back_as_it_was() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         ({"topics": {"orders": "id"}}, "names of topics that do not belong to the drill"),
         ({"token": ""}, "a token that no drill makes"),
@@ -136,9 +136,9 @@ def test_a_note_comes_back_as_it_was() -> None:
         ({"topics": ["orders"]}, "topics is a list of 1, not an object"),
     ],
 )
-def test_a_note_that_no_drill_has_written_is_refused(change: dict[str, object], told: str) -> None:
+def test_a_note_that_no_drill_has_written_is_refused(change: dict[str, object], expected: str) -> None:
     note = json.dumps({**json.loads(NOTE.to_json()), **change})
-    with pytest.raises(ArchiveDamaged, match=f"not a note of a drill's topics: .*{told}") as refused:
+    with pytest.raises(ArchiveDamaged, match=f"not a note of a drill's topics: .*{expected}") as refused:
         OpenDrill.from_json(note.encode(), f"file:///archive/{NOTE.path}")
     assert "delete the object" in refused.value.hint
 

@@ -47,7 +47,7 @@ def test_a_map_of_the_plan_is_taken(state: RestoreState) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         ({"target_topic": "payments"}, "of topic 'payments' partition 0, which the restore does not write to"),
         ({"outlets": (replace(OUTLET, partition=1),)}, "partition 1, which the restore does not write to"),
@@ -60,8 +60,8 @@ def test_a_map_of_the_plan_is_taken(state: RestoreState) -> None:
         ({"outlets": (replace(OUTLET, end=-1),)}, "it begins at offset 0, not at 0"),
     ],
 )
-def test_a_map_that_says_otherwise_is_not_used(state: RestoreState, change: dict[str, Any], told: str) -> None:
-    with pytest.raises(StateAltered, match=f"an offset map is .*{told}; it was not used") as refused:
+def test_a_map_that_says_otherwise_is_not_used(state: RestoreState, change: dict[str, Any], expected: str) -> None:
+    with pytest.raises(StateAltered, match=f"an offset map is .*{expected}; it was not used") as refused:
         refuse_other_maps(planned(), [replace(DONE, **change)], state)
     assert "spec.state" in refused.value.hint
 

@@ -92,8 +92,8 @@ class TestNothingToMove:
     def test_in_an_archive_without_groups(self) -> None:
         expected = f"{self.START}the archive holds no positions of consumer groups"
         assert group_report.nothing_to_move([], ConsumerGroups()) == expected
-        told = group_report.nothing_to_move([], ConsumerGroups(), at_point=True)
-        assert told.endswith("no positions of consumer groups of the time before spec.point")
+        reported = group_report.nothing_to_move([], ConsumerGroups(), at_point=True)
+        assert reported.endswith("no positions of consumer groups of the time before spec.point")
 
     def test_for_a_name_that_no_archived_group_has(self) -> None:
         entries = [at(1, group_id=name) for name in ("shop", "billing", "shop")]
@@ -117,8 +117,8 @@ class TestNothingToMove:
 
     def test_names_twenty_of_many(self) -> None:
         entries = [at(1, group_id=f"g{number:02d}") for number in range(23)]
-        told = group_report.nothing_to_move(entries, ConsumerGroups(include=("h.*",)))
-        assert told.endswith("'g18', 'g19' and 3 more")
+        reported = group_report.nothing_to_move(entries, ConsumerGroups(include=("h.*",)))
+        assert reported.endswith("'g18', 'g19' and 3 more")
         assert group_report.nothing_to_move(entries[:20], ConsumerGroups(include=("h.*",))).endswith("'g18', 'g19'")
 
 
@@ -199,12 +199,12 @@ class Cluster:
 
     def share_starts(self, names: Iterable[str]) -> GroupPositions:
         self.asked.append(("starts", list(names)))
-        return GroupPositions((), untold=tuple(names), why=SHARE_OFF)
+        return GroupPositions((), unreported=tuple(names), why=SHARE_OFF)
 
     def share_groups_off(self) -> str:
         return SHARE_OFF
 
-    def told(self, *entries: GroupEntry, unseen: bool = False) -> list[str]:
+    def warnings_of(self, *entries: GroupEntry, unseen: bool = False) -> list[str]:
         return check_groups(cast(ControlPlane, self), entries, {TOPIC_ID}, unseen=unseen)
 
 
@@ -215,21 +215,21 @@ def share(group_id: str, topic_id: str = TOPIC_ID) -> GroupEntry:
 @pytest.mark.parametrize("unseen", [False, True])
 def test_share_groups_that_the_target_does_not_take_are_told_before_anything_is_written(unseen: bool) -> None:
     cluster = Cluster()
-    told = cluster.told(at(10), share("b"), share("a\n"), share("other", "x" * 22), unseen=unseen)
-    assert told == [f"2 share groups would get no start offset: 'a\\n', 'b': {SHARE_OFF}"]
+    reported = cluster.warnings_of(at(10), share("b"), share("a\n"), share("other", "x" * 22), unseen=unseen)
+    assert reported == [f"2 share groups would get no start offset: 'a\\n', 'b': {SHARE_OFF}"]
     assert cluster.asked == ([] if unseen else [("positions", ["g"]), ("starts", ["a\n", "b"])])
 
 
 def test_without_share_groups_nobody_asks_for_them() -> None:
     cluster = Cluster()
-    assert cluster.told(at(10)) == []
+    assert cluster.warnings_of(at(10)) == []
     assert cluster.asked == [("positions", ["g"])]
-    assert cluster.told(at(10), unseen=True) == []
+    assert cluster.warnings_of(at(10), unseen=True) == []
 
 
 def test_a_share_group_that_was_refused_is_told_what_switches_it_on() -> None:
     move = Move(share("queue"), "copy", 5, OffsetPlace.RECORD, beyond=False)
-    (told,) = group_report.warnings([Moved(move, PositionOutcome.REFUSED, SHARE_OFF)], "the document")
-    assert told.startswith(f"share group 'queue': 1 position not set, first topic copy partition 0 ({SHARE_OFF}): ")
-    assert "kafka-features.sh upgrade --feature share.version=1" in told
-    assert "logkeep groups reset" in told
+    (reported,) = group_report.warnings([Moved(move, PositionOutcome.REFUSED, SHARE_OFF)], "the document")
+    assert reported.startswith(f"share group 'queue': 1 position not set, first topic copy partition 0 ({SHARE_OFF}): ")
+    assert "kafka-features.sh upgrade --feature share.version=1" in reported
+    assert "logkeep groups reset" in reported

@@ -27,7 +27,7 @@ from logkeep_engine.restore.planning.planner import RestorePlanner
 from logkeep_engine.restore.run import releasing
 from logkeep_engine.restore.run.releasing import ReleaseOutcome, release, run_release
 from logkeep_engine.restore.topics import held_topics
-from logkeep_engine.restore.topics.held_topics import hold_existing, told_held
+from logkeep_engine.restore.topics.held_topics import describe_held, hold_existing
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import CLUSTER, ORDERS, archive_of, chunk
 
@@ -171,16 +171,18 @@ def test_brokers_that_do_not_hold_it_end_the_run(archive: Archive) -> None:
 
 
 def test_people_are_told_which_topics_are_held() -> None:
-    assert told_held(None, None) == ""
-    assert told_held(HeldTopics(topics=1, topic_list=("a",)), None) == (
+    assert describe_held(None, None) == ""
+    assert describe_held(HeldTopics(topics=1, topic_list=("a",)), None) == (
         "1 topic keeps all records (retention.ms=-1, retention.bytes=-1) until `logkeep release`: a"
     )
-    assert "2 topics would keep all records" in told_held(HeldTopics(topics=2, topic_list=("a", "b")), None, would=True)
+    assert "2 topics would keep all records" in describe_held(
+        HeldTopics(topics=2, topic_list=("a", "b")), None, would=True
+    )
     two = HeldTopics(topics=2, topic_list=("a", "b"))
-    assert told_held(two, "7d").endswith("(retention.ms=-1, retention.bytes=-1) until they are released: a, b")
-    assert told_held(two, "7d", would=True).endswith("until they are released, 7d after the restore: a, b")
+    assert describe_held(two, "7d").endswith("(retention.ms=-1, retention.bytes=-1) until they are released: a, b")
+    assert describe_held(two, "7d", would=True).endswith("until they are released, 7d after the restore: a, b")
     many = HeldTopics(topics=30, topic_list=tuple(f"t{number}" for number in range(20)))
-    assert told_held(many, None).endswith("t8, t9 and 20 more")
+    assert describe_held(many, None).endswith("t8, t9 and 20 more")
 
 
 # ---- releasing

@@ -78,11 +78,11 @@ def test_a_run_that_has_succeeded_holds_its_topics_until_it_is_released(archive:
 
 def test_a_topic_that_keeps_all_records_by_itself_is_not_refused(archive: Archive) -> None:
     own = run_of(archive, "second", THERE)
-    (told,) = refuse_held_by_others(own, there("there"))
-    assert told.startswith(
+    (reported,) = refuse_held_by_others(own, there("there"))
+    assert reported.startswith(
         "topics have retention.ms=-1 and retention.bytes=-1 already, which their release leaves: the"
     )
-    assert f"No restore with its state in {archive.storage.uri} holds them" in told
+    assert f"No restore with its state in {archive.storage.uri} holds them" in reported
 
 
 def test_runs_of_other_clusters_and_topics_hold_nothing_of_this_one(archive: Archive) -> None:
@@ -116,8 +116,8 @@ def holding_nothing(context: RestoreContext) -> RestoreContext:
 
 def test_a_restore_that_holds_nothing_is_told_who_does(archive: Archive) -> None:
     first, own = run_of(archive, "first", THERE), holding_nothing(run_of(archive, "second"))
-    (told,) = refuse_held_by_others(own, there("there"))
-    assert told.startswith("another restore holds these topics: there (run first). Once they are released")
+    (reported,) = refuse_held_by_others(own, there("there"))
+    assert reported.startswith("another restore holds these topics: there (run first). Once they are released")
     assert refuse_held_by_others(own, there("there", held=False)) == []  # its release changes nothing
     assert refuse_held_by_others(own, there("else")) == []  # it keeps all by itself
     note_released(first.state)
@@ -127,6 +127,6 @@ def test_a_restore_that_holds_nothing_is_told_who_does(archive: Archive) -> None
 def test_a_restore_that_holds_nothing_goes_on_where_a_note_cannot_be_read(archive: Archive) -> None:
     first, own = run_of(archive, "first", THERE), holding_nothing(run_of(archive, "second"))
     first.state.storage.put(first.state.file(HELD_NOTE), b'{"format": 1, "released": 1}')
-    (told,) = refuse_held_by_others(own, there("there"))
-    assert told.startswith("whether another restore holds these topics is unknown: there: ")
-    assert "first/held-topics.json" in told
+    (reported,) = refuse_held_by_others(own, there("there"))
+    assert reported.startswith("whether another restore holds these topics is unknown: there: ")
+    assert "first/held-topics.json" in reported

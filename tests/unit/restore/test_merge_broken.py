@@ -21,7 +21,7 @@ def stream(kernel: bool, name: str) -> list[Outgoing]:
     return by_kernel(batches) if kernel else by_python(batches)
 
 
-def told(items: Sequence[Outgoing]) -> list[tuple[object, ...]]:
+def contents(items: Sequence[Outgoing]) -> list[tuple[object, ...]]:
     """Bounds and content; offsets past 64 bits wrap in the kernel."""
     return [
         (item.index, item.count, [(first % 2**64, count) for first, count in item.source], inside(item))
@@ -46,7 +46,7 @@ def test_a_batch_is_refused_or_merged_as_python_merged_it_or_sent_as_it_is(name:
     as_it_is = CORPUS[name][HEADER_SIZE:]
     found = stream(True, name)
     if as_it_is not in [b"".join(item.data or ())[HEADER_SIZE:] for item in found]:
-        assert told(found) == told(stream(False, name))
+        assert contents(found) == contents(stream(False, name))
 
 
 def test_most_damage_is_refused() -> None:

@@ -196,13 +196,13 @@ def test_damage_in_what_is_packed_is_found(
     wrong = hostile.sealed(codec, compress(codec, packed) if before_compression else bytes(packed), count=len(records))
     stream = only(wrong, batch(50, codec=codec))
     ours: list[Outgoing] = []
-    told = ""
+    text = ""
     try:
         ours = by_kernel(stream)
     except CorruptBatch as error:
-        told = error.message
-    if told:
-        assert told.startswith("The batch at offset 0 is damaged: ")
+        text = error.message
+    if text:
+        assert text.startswith("The batch at offset 0 is damaged: ")
         assert not _sound(wrong)
     else:
         check_same(ours, by_python(stream))

@@ -84,19 +84,19 @@ def sketched(run: RestoreContext) -> Planned:
 def chosen(archive: Archive, **topics: Any) -> tuple[Partitioner | None, str]:
     """The partitioner of the topic in the plan, and what is told of it."""
     run = context(archive, spec_of(**topics))
-    planned, told = with_partitioners(run, sketched(run))
-    return planned.plan.topics[0].partitioner, "; ".join(told)
+    planned, reported = with_partitioners(run, sketched(run))
+    return planned.plan.topics[0].partitioner, "; ".join(reported)
 
 
 @pytest.mark.parametrize("partitioner", Partitioner)
 def test_a_topic_is_divided_by_the_partitioner_by_which_it_lies(tmp_path: Path, partitioner: Partitioner) -> None:
     archive = archive_with(tmp_path, (by(partitioner), [*KEYS, None, b"", *KEYS]))
-    found, told = chosen(archive)
+    found, reported = chosen(archive)
     assert found is partitioner
-    assert f"records follow {partitioner}, the default of" in told
-    assert "topic orders (of 60 keys that were looked at, " in told
-    assert f"60 where {partitioner} puts them" in told
-    assert chosen(archive, partitioner=partitioner.value) == (partitioner, told)
+    assert f"records follow {partitioner}, the default of" in reported
+    assert "topic orders (of 60 keys that were looked at, " in reported
+    assert f"60 where {partitioner} puts them" in reported
+    assert chosen(archive, partitioner=partitioner.value) == (partitioner, reported)
 
 
 @pytest.mark.parametrize("partitioner", Partitioner)
@@ -121,9 +121,9 @@ def test_the_newest_records_count(tmp_path: Path) -> None:
 def test_a_few_that_lie_elsewhere_do_not_count(tmp_path: Path) -> None:
     crc32 = by("crc32")
     archive = archive_with(tmp_path, (lambda key, at: (crc32(key, at) + (at % 20 == 0)) % 3, KEYS))
-    found, told = chosen(archive)
+    found, reported = chosen(archive)
     assert found is Partitioner.CRC32
-    assert "57 where crc32 puts them" in told
+    assert "57 where crc32 puts them" in reported
 
 
 def test_records_that_lie_by_neither_are_divided_as_the_spec_says_and_else_refused(tmp_path: Path) -> None:
@@ -132,17 +132,17 @@ def test_records_that_lie_by_neither_are_divided_as_the_spec_says_and_else_refus
         chosen(archive)
     assert "Set spec.topics.partitioner to the partitioner that the producers will use" in no.value.hint
     for partitioner in Partitioner:
-        found, told = chosen(archive, partitioner=partitioner.value)
+        found, reported = chosen(archive, partitioner=partitioner.value)
         assert found is partitioner
-        assert f"follow neither murmur2 nor crc32, and are divided by {partitioner}, the default of" in told
+        assert f"follow neither murmur2 nor crc32, and are divided by {partitioner}, the default of" in reported
 
 
 def test_of_one_partition_nothing_can_be_seen(tmp_path: Path) -> None:
     archive = archive_with(tmp_path, (by("crc32", 1), KEYS), count=1)
-    found, told = chosen(archive)
+    found, reported = chosen(archive)
     assert found is Partitioner.MURMUR2
-    assert "is unknown which partitioner records follow" in told
-    assert "topic orders (it has one partition)" in told
+    assert "is unknown which partitioner records follow" in reported
+    assert "topic orders (it has one partition)" in reported
     assert chosen(archive, partitioner="crc32") == (Partitioner.CRC32, "")
 
 
@@ -153,10 +153,10 @@ def test_without_keys_nothing_is_told(tmp_path: Path) -> None:
 
 def test_where_no_key_is_among_the_newest_that_is_told(tmp_path: Path) -> None:
     archive = archive_with(tmp_path, (by("crc32"), KEYS), (lambda _, at: at % 3, [None] * 15_300))
-    found, told = chosen(archive)
+    found, reported = chosen(archive)
     assert found is Partitioner.MURMUR2
-    assert "is unknown which partitioner records follow" in told
-    assert "of 0 keys that were looked at" in told
+    assert "is unknown which partitioner records follow" in reported
+    assert "of 0 keys that were looked at" in reported
     assert chosen(archive, partitioner="crc32") == (Partitioner.CRC32, "")
 
 
@@ -171,9 +171,9 @@ def test_a_handful_of_keys_proves_nothing(tmp_path: Path) -> None:
 def test_where_most_offsets_have_no_record_more_of_them_are_looked_at(tmp_path: Path) -> None:
     """The log was compacted."""
     archive = archive_with(tmp_path, (by("crc32"), KEYS), apart=3_000)
-    found, told = chosen(archive)
+    found, reported = chosen(archive)
     assert found is Partitioner.CRC32
-    assert "of 60 keys that were looked at" in told
+    assert "of 60 keys that were looked at" in reported
 
 
 def test_how_the_records_lie_in_segments_changes_nothing(tmp_path: Path) -> None:

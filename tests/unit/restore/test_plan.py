@@ -266,9 +266,9 @@ class TestExistingTopics:
     def test_append_needs_exactly_the_partitions_that_are_wanted(self, archived: int) -> None:
         choice = Choice(topic("orders", partitions=archived), "copy", wanted=3)
         assert check_append(replace(choice, wanted=1), self.existing(1), FACTS, NOW) == []
-        for there, told in ((1, "1 partition"), (4, "4 partitions")):
+        for there, reported in ((1, "1 partition"), (4, "4 partitions")):
             with pytest.raises(
-                TargetUnsuitable, match=f"partitionCount: topic copy has {told} already, but 3 are requested"
+                TargetUnsuitable, match=f"partitionCount: topic copy has {reported} already, but 3 are requested"
             ):
                 check_append(choice, self.existing(there), FACTS, NOW)
         assert check_append(choice, self.existing(3), FACTS, NOW) == []
@@ -452,12 +452,12 @@ class TestPlan:
     def test_another_format_and_unknown_keys_are_refused_by_name(self) -> None:
         body = json.loads(self.PLAN.to_json())
         topic = {**body["topics"][0], "later": 1}
-        for altered, told in (
+        for altered, reported in (
             ({**body, "format": 2}, r"plan: restore plan of format 2; this version reads 1"),
             ({**body, "later": 1}, r"plan: restore plan: unknown keys \['later'\]"),
             ({**body, "topics": [topic]}, r"unknown keys \['later'\] of topics\[0\]"),
         ):
-            with pytest.raises(ArchiveMismatch, match=told):
+            with pytest.raises(ArchiveMismatch, match=reported):
                 RestorePlan.from_json(json.dumps(altered).encode(), "plan")
 
     def test_damage_is_refused_by_name(self) -> None:

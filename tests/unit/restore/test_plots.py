@@ -28,7 +28,7 @@ def drawn(tree: ElementTree.Element, name: str) -> list[ElementTree.Element]:
     return [node for node in tree.iter("rect") if node.get("class") == name]
 
 
-def told(tree: ElementTree.Element) -> str:
+def caption(tree: ElementTree.Element) -> str:
     return "".join(tree[1].itertext())
 
 
@@ -37,7 +37,7 @@ def test_records_and_bytes_are_shown_side_by_side_at_round_values() -> None:
     tree = parsed(plots_of(before, before))
     assert [len(drawn(tree, name)) for name in ("before", "after", "differs")] == [24, 24, 0]
     assert {"0", "500", "1,000", "32 KiB", "64 KiB", "96 KiB", "11-14 22:30"} <= set(texts(tree))
-    assert told(tree).startswith("From 2023-11-14 22:")
+    assert caption(tree).startswith("From 2023-11-14 22:")
     for node in tree.iter("text"):
         half = 3.3 * len("".join(node.itertext()))
         at, ends = float(node.get("x", 0)), node.get("text-anchor") == "end"
@@ -61,19 +61,19 @@ def test_few_records_of_wrong_clocks_leave_room_for_the_others() -> None:
     usual[TIME - 5 * MINUTE] = 1
     before = times({0: 2, **usual, TIME << 1: 1})
     tree = parsed(plots_of(before, times({0: 2, **usual})))
-    assert told(tree).startswith("From 2023-11-14 ")
-    assert told(tree).endswith("Records of other times: 3 in the archive, 2 in the target.")
+    assert caption(tree).startswith("From 2023-11-14 ")
+    assert caption(tree).endswith("Records of other times: 3 in the archive, 2 in the target.")
     assert len(drawn(tree, "after")) == 122
     many = times({0: 2000, **usual})
-    assert told(parsed(plots_of(many, many))).startswith("From 1970-01-01 ")
+    assert caption(parsed(plots_of(many, many))).startswith("From 1970-01-01 ")
     nearby = times({TIME - MINUTE: 1, **usual})
-    assert "other times" not in told(parsed(plots_of(nearby, nearby)))
+    assert "other times" not in caption(parsed(plots_of(nearby, nearby)))
 
 
 def test_records_without_a_time_are_counted() -> None:
     assert plots_of(RecordTimes(4, ((-1, 5, 50),)), RecordTimes()) == []
     tree = parsed(plots_of(RecordTimes(4, ((-1, 5, 50), (7, 1, 10))), RecordTimes(0, ((115, 1, 10),))))
-    assert told(tree).endswith("Records without a time: 5 in the archive, 0 in the target.")
+    assert caption(tree).endswith("Records without a time: 5 in the archive, 0 in the target.")
 
 
 @pytest.mark.parametrize("shift", [0, 7, 30, 62])

@@ -386,12 +386,12 @@ def test_a_point_before_the_end_of_the_first_backup_is_refused_where_records_wer
     topic.end += 1  # overwritten before the second backup came
     topic.write([(b"a", b"2")])
     topic.back_up("two", limits)
-    told = "partition 0 is compacted, and generation 1 of it is exact from offset 4 on, not at "
+    text = "partition 0 is compacted, and generation 1 of it is exact from offset 4 on, not at "
     for end in (1, 3):
-        with pytest.raises(SpecError, match=f"{told}offset {end}: records are missing there"):
+        with pytest.raises(SpecError, match=f"{text}offset {end}: records are missing there"):
             topic.seen(end=end)
     for wanted in ({"asOf": iso(NOON + 1)}, {"timestamp": iso(NOON + 1)}):
-        with pytest.raises(SpecError, match=told):
+        with pytest.raises(SpecError, match=text):
             topic.seen(point=wanted)
     for wanted in ({"asOf": iso(NOON + 4)}, {"timestamp": iso(NOON + 5)}):
         with pytest.raises(SpecError, match="from offset 4 on is exact from offset 6 on"):
@@ -435,7 +435,7 @@ def archive_transactions(storage: Storage) -> Archive:
 def test_that_partitions_decide_alone_is_told_where_several_have_transactions(storage: Storage) -> None:
     archive = archive_transactions(storage)
     state = archive.load()
-    for wanted, told in (
+    for wanted, reported in (
         (point(timestamp=iso(TIME)), 1),
         (point(window={"from": iso(TIME)}), 1),
         (offsets((0, 2)), 1),
@@ -443,7 +443,7 @@ def test_that_partitions_decide_alone_is_told_where_several_have_transactions(st
         (point(run="one"), 0),
     ):
         warnings = points.plan_point(archive, state, [ORDERS], wanted).warnings
-        assert ["2 partitions hold transactions" in warning for warning in warnings] == [True] * told
+        assert ["2 partitions hold transactions" in warning for warning in warnings] == [True] * reported
     alone = replace(ORDERS, partitions=1)
     assert points.plan_point(archive, state, [alone], point(timestamp=iso(TIME))).warnings == ()
 

@@ -67,13 +67,13 @@ class Txn:
 
 @dataclass
 class Known:
-    """A record of the log. `told`: a consumer may see it."""
+    """A record of the log. `visible`: a consumer may see it."""
 
     offset: int
     time: int
     value: bytes
     txn: Txn | None = None
-    told: bool = True
+    visible: bool = True
 
 
 @dataclass
@@ -119,7 +119,7 @@ class Log:
             max_timestamp=time,
         )
         self.batches.append((self.next, data))
-        self.records.append(Known(self.next, time, b"", told=False))
+        self.records.append(Known(self.next, time, b"", visible=False))
         self.next += 1
 
     def write(self, producer: int) -> None:
@@ -257,7 +257,7 @@ class Log:
         found: list[Shown] = []
         for record in archived:
             txn = record.txn
-            if not record.told or (txn is not None and not txn.commits):
+            if not record.visible or (txn is not None and not txn.commits):
                 continue
             time = record.time if txn is None else latest[txn]
             place = record.offset if txn is None else txn.marker if 0 <= txn.marker < self.stable else 1 << 60

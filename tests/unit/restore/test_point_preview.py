@@ -42,8 +42,8 @@ def test_it_has_offsets_and_bounds_of_each_partition(storage: Storage, ended: in
     assert found(timestamp=iso(TIME + 25)) == ([(0, 40, 40, 40), nothing], 40)
     assert found(window={"from": iso(TIME + 20)}) == ([(0, 40, 40, 20), nothing], 20)
     assert found(offsets=[{"topic": "orders", "partition": 0, "offset": 7}]) == ([(0, 7, 40, 7), nothing], 7)
-    told = str(preview(archive, state, [ORDERS], point(asOf=iso(TIME + 25))))
-    assert told == (
+    reported = str(preview(archive, state, [ORDERS], point(asOf=iso(TIME + 25))))
+    assert reported == (
         "at most 25 records; 1 of 2 partitions end before their archived end; no positions of consumer groups were "
         "archived before the point"
     )

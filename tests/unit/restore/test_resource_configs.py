@@ -16,7 +16,7 @@ from logkeep_engine.restore.positions.resource_configs import (
     bring_configs,
     configs_of_groups,
     configs_of_metrics,
-    told_configs,
+    describe_brought_configs,
 )
 
 RESET = ResourceConfig(GROUP, "queue", "share.auto.offset.reset", "earliest")
@@ -66,8 +66,8 @@ def test_only_what_is_missing_is_set() -> None:
     found = cluster.brought(RESET, LOCK, METRICS)
     assert (cluster.set, found.added, found.kept, found.refused) == ([LOCK], (LOCK,), (RESET,), ())
     assert [row[-2:] for row in found.rows()] == [["kept", ""], ["added", ""], ["there", ""]]
-    (told,) = told_configs(found)
-    assert told == (
+    (text,) = describe_brought_configs(found)
+    assert text == (
         "1 configuration has another value in the cluster, which is left as it is; archived are "
         "share.auto.offset.reset=earliest of group 'queue'"
     )
@@ -78,8 +78,8 @@ def test_what_the_cluster_refuses_is_named() -> None:
     found = cluster.brought(RESET, LOCK, METRICS, only_check=True)
     assert (cluster.set, found.added) == ([], (RESET, METRICS))
     said = "set: share.record.lock.duration.ms=15000 of group 'queue' (INVALID_CONFIG: no): set them by hand"
-    assert list(told_configs(found)) == [f"1 configuration could not be {said}"]
-    assert list(told_configs(found, would=True)) == [f"1 configuration would not be {said}"]
+    assert list(describe_brought_configs(found)) == [f"1 configuration could not be {said}"]
+    assert list(describe_brought_configs(found, would=True)) == [f"1 configuration would not be {said}"]
     assert found.rows()[1] == [*LOCK, "refused", "INVALID_CONFIG: no"]
 
 
@@ -96,8 +96,8 @@ def test_what_the_cluster_refuses_is_named() -> None:
 def test_a_cluster_that_does_not_tell_what_it_has_keeps_it(cluster: Cluster, why: str) -> None:
     found = cluster.brought(RESET)
     assert cluster.set == []
-    (told,) = told_configs(found)
-    assert why in told
+    (text,) = describe_brought_configs(found)
+    assert why in text
 
 
 def test_without_configurations_nobody_is_asked() -> None:

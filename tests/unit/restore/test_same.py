@@ -24,9 +24,9 @@ from logkeep_engine.restore.streams.same import (
     Extent,
     Extents,
     Filling,
+    describe_filling,
     filling_of,
     refuse_far,
-    told_filling,
     without_gaps,
 )
 from tests.unit.restore.test_plan import entry, topic
@@ -87,11 +87,11 @@ class TestFilling:
             refuse_far("t", 1, extent, Filling(5, MOST_INSIDE + 1))
 
     def test_much_is_told_with_the_time_and_the_room_it_takes(self) -> None:
-        assert told_filling({("t", 0): Filling(1, 2_000_000)}) == []
-        (told,) = told_filling({("t", 0): Filling(0, 1_000_000_000), ("u", 3): Filling(8_000_000_000, 0)})
-        assert told.startswith("at least 9000000000 offsets hold no record and must be filled")
-        assert "8000000000 of them in topic u partition 3" in told
-        assert "up to 250 minutes (measured: 600000 a second), and some 572 MiB of padding stay" in told
+        assert describe_filling({("t", 0): Filling(1, 2_000_000)}) == []
+        (text,) = describe_filling({("t", 0): Filling(0, 1_000_000_000), ("u", 3): Filling(8_000_000_000, 0)})
+        assert text.startswith("at least 9000000000 offsets hold no record and must be filled")
+        assert "8000000000 of them in topic u partition 3" in text
+        assert "up to 250 minutes (measured: 600000 a second), and some 572 MiB of padding stay" in text
 
 
 class TestPlan:

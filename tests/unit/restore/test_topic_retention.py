@@ -25,11 +25,11 @@ from logkeep_engine.restore.topics.retention import (
     RestoredTopics,
     RetentionLoss,
     TargetRetention,
+    describe_defaults,
     going,
     refuse_going,
     released_configs,
     source_defaults,
-    told_defaults,
 )
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, TIME, archive_of, begin, changed, chunk
@@ -234,8 +234,8 @@ def test_what_becomes_of_it_is_the_users_choice() -> None:
         assert refuse_going([], TopicRetention.REFUSE, drill=drill) == []
     assert refuse_going([goes()], TopicRetention.HOLD, drill=False) == []
     assert refuse_going([goes()], TopicRetention.APPLY, drill=False) == [str(goes())]
-    (told,) = refuse_going([goes()], TopicRetention.REFUSE, drill=True)
-    assert told.startswith("a restore into such topics would lose records: topic t1 keeps records for 7d")
+    (reported,) = refuse_going([goes()], TopicRetention.REFUSE, drill=True)
+    assert reported.startswith("a restore into such topics would lose records: topic t1 keeps records for 7d")
     with pytest.raises(TargetUnsuitable) as refused:
         refuse_going([goes(number) for number in range(7)], TopicRetention.REFUSE, drill=False)
     assert "topic t0 keeps" in refused.value.message
@@ -267,7 +267,7 @@ def unknown(archived: ArchiveState, choice: Choice, compression: str = "", **top
     wanted = RestoreTopics.model_validate({"configs": {"override": {"retention.bytes": "50"}}, **topics})
     there = ExistingTopic("copy", 4, {"compression.type": compression}, own={"retention.bytes": "50"})
     existing = {"copy": there} if compression else {}
-    return list(RestoredTopics(archived, [choice], existing, WEEK, wanted).told_unknown_sizes())
+    return list(RestoredTopics(archived, [choice], existing, WEEK, wanted).describe_unknown_sizes())
 
 
 def test_it_is_told_where_retention_by_size_is_known_only_at_the_end(archived: ArchiveState) -> None:
@@ -278,8 +278,10 @@ def test_it_is_told_where_retention_by_size_is_known_only_at_the_end(archived: A
         f"topic copy keeps 50 bytes a partition (retention.bytes=50), and how many of {size} bytes each partition gets "
         "depends on the keys: whether it deletes records is unknown"
     ]
-    (told,) = unknown(archived, whole, "uncompressed")
-    assert f"with compression.type=uncompressed records may take more than their {size} bytes in the archive" in told
+    (reported,) = unknown(archived, whole, "uncompressed")
+    assert (
+        f"with compression.type=uncompressed records may take more than their {size} bytes in the archive" in reported
+    )
     assert unknown(archived, whole, "producer") == unknown(archived, whole) == []
     assert unknown(archived, divided, retention="Hold") == []
     assert unknown(archived, divided, configs={"override": {"retention.bytes": str(size)}}) == []
@@ -299,9 +301,9 @@ def test_the_defaults_of_the_source_come_from_the_last_run(storage: Storage) -> 
     archive = Archive.open(storage)
     assert source_defaults(archive, archive.load(), None) == ({"retention.ms": "-1"}, [])
     storage.put(state_path("run-1"), data + b" ")
-    defaults, (told,) = source_defaults(archive, archive.load(), None)
+    defaults, (reported,) = source_defaults(archive, archive.load(), None)
     assert defaults == {}
-    assert "how long the source kept records by default is unknown" in told
+    assert "how long the source kept records by default is unknown" in reported
 
 
 def test_an_archive_without_them_says_nothing(storage: Storage) -> None:
@@ -317,7 +319,7 @@ def topic(**configs: str) -> TopicEntry:
 
 
 @pytest.mark.parametrize(
-    ("entry", "wanted", "told"),
+    ("entry", "wanted", "expected"),
     [
         (
             topic(),
@@ -333,14 +335,14 @@ def topic(**configs: str) -> TopicEntry:
     ],
 )
 def test_a_topic_that_would_get_another_default_is_named(
-    entry: TopicEntry, wanted: dict[str, object], told: str | None
+    entry: TopicEntry, wanted: dict[str, object], expected: str | None
 ) -> None:
     topics = RestoreTopics.model_validate(wanted)
-    found = list(told_defaults([Choice(entry, "copy")], topics, FOREVER, SEVEN_DAYS))
-    assert [told in text for text in found if told] == ([True] if told else [])
-    assert bool(found) == (told is not None)
+    found = list(describe_defaults([Choice(entry, "copy")], topics, FOREVER, SEVEN_DAYS))
+    assert [expected in text for text in found if expected] == ([True] if expected else [])
+    assert bool(found) == (expected is not None)
     for source, target in ((FOREVER, FOREVER), ({}, SEVEN_DAYS), (FOREVER, {})):
-        assert list(told_defaults([Choice(entry, "copy")], topics, source, target)) == []
+        assert list(describe_defaults([Choice(entry, "copy")], topics, source, target)) == []
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ def verified(
     return asyncio.run(verify())
 
 
-def told(found: VerifiedPartition) -> list[tuple[str, int | None, int | None, int]]:
+def differences_of(found: VerifiedPartition) -> list[tuple[str, int | None, int | None, int]]:
     return [(item.kind.value, item.source_offset, item.target_offset, item.records) for item in found.differences]
 
 
@@ -160,7 +160,7 @@ def test_a_log_that_is_cut_off_while_it_is_read_has_lost_records(tmp_path: Path,
     found = verified(5000, log, tmp_path)
     assert found.verdict is Verdict.DIFFERENT
     kind = "Changed" if more else "Lost"
-    assert told(found)[0][:2] == (kind, 4700)
+    assert differences_of(found)[0][:2] == (kind, 4700)
 
 
 def test_a_log_that_is_cut_off_again_and_again_is_not_verified(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_records_that_are_lost_are_called_so_however_many_they_are(tmp_path: Pat
     found = verified(12_000, log, tmp_path)
     assert found.verdict is Verdict.DIFFERENT
     assert {item.kind.value for item in found.differences} == {"Lost"}
-    assert told(found) == [("Lost", start, None, count)]
+    assert differences_of(found) == [("Lost", start, None, count)]
     assert found.records == 12_000 - count
 
 
@@ -210,7 +210,7 @@ def test_records_that_were_added_are_called_so_however_many_they_are(tmp_path: P
     log = Log([*range(at), *range(50_000, 50_000 + count), *range(at, 6000)])
     found = verified(6000, log, tmp_path)
     assert found.verdict is Verdict.DIFFERENT
-    assert told(found) == [("Added", None, at, count)]
+    assert differences_of(found) == [("Added", None, at, count)]
     assert found.records == 6000 + count
 
 
@@ -218,12 +218,12 @@ def test_each_of_several_differences_is_named_for_itself(tmp_path: Path) -> None
     log = Log([*range(1000), *range(9000, 10_000), *range(60_000, 65_000), *range(10_000, 12_000)])
     log.records[5] = log.records[5]._replace(value=b"other")
     found = verified(12_000, log, tmp_path)
-    assert told(found) == [("Changed", 5, 5, 1), ("Lost", 1000, None, 8000), ("Added", None, 2000, 5000)]
+    assert differences_of(found) == [("Changed", 5, 5, 1), ("Lost", 1000, None, 8000), ("Added", None, 2000, 5000)]
 
 
 def test_of_very_many_changes_the_first_are_named(tmp_path: Path) -> None:
     found = verified(6000, Log([number + 50_000 for number in range(6000)]), tmp_path)
-    assert told(found) == [("Changed", number, number, 1) for number in range(20)]
+    assert differences_of(found) == [("Changed", number, number, 1) for number in range(20)]
     assert found.compared_until == 2000
 
 
@@ -239,7 +239,7 @@ def test_digests_that_name_more_records_than_there_are_are_wrong_and_not_the_tar
         return replace(stretch, records=stretch.records + more) if at == number else stretch
 
     found = verified(5000, Log(range(5000)), tmp_path, claimed)
-    assert (found.verdict, found.records, told(found)) == (Verdict.NOT_VERIFIED, 5000, [])
+    assert (found.verdict, found.records, differences_of(found)) == (Verdict.NOT_VERIFIED, 5000, [])
     assert found.reasons == (
         f"the digests of the archive's offsets {number * STRETCH} to {min((number + 1) * STRETCH, 5000) - 1} are not "
         "those of its records: delete them, and verify again",
@@ -247,7 +247,7 @@ def test_digests_that_name_more_records_than_there_are_are_wrong_and_not_the_tar
     log = Log([*range(4900), *range(9000, 9100 + 3 * AHEAD)])
     found = verified(5000, log, tmp_path, claimed)
     assert found.verdict is Verdict.DIFFERENT
-    assert told(found)[0] == ("Changed", 4900, 4900, 1)
+    assert differences_of(found)[0] == ("Changed", 4900, 4900, 1)
 
 
 @pytest.mark.parametrize("fewer", [1, 700, STRETCH])
@@ -264,15 +264,15 @@ def test_digests_that_name_fewer_records_than_there_are_are_wrong_and_not_the_ta
         return StretchDigest.of(stretch.start, stretch.end, digest)
 
     found = verified(5000, Log(range(5000)), tmp_path, claimed)
-    assert (found.verdict, found.records, told(found)) == (Verdict.NOT_VERIFIED, 5000, [])
+    assert (found.verdict, found.records, differences_of(found)) == (Verdict.NOT_VERIFIED, 5000, [])
     assert all("are not those of its records: delete them, and verify again" in text for text in found.reasons)
     log = Log([*range(4900), *range(4950, 5000)])
     found = verified(5000, log, tmp_path, claimed)
     assert found.verdict is Verdict.DIFFERENT
-    assert told(found) == [("Lost", 4900, None, 50)]
+    assert differences_of(found) == [("Lost", 4900, None, 50)]
     found = verified(5000, Log(range(5010)), tmp_path, claimed)
     assert found.verdict is Verdict.DIFFERENT
-    assert told(found) == [("Added", None, 5000, 10)]
+    assert differences_of(found) == [("Added", None, 5000, 10)]
 
 
 @pytest.mark.parametrize("lost", [True, False])
@@ -284,7 +284,7 @@ def test_where_the_search_for_what_both_sides_have_ends_the_differences_are_boun
     more = [] if lost else range(50_000, 59_000)
     found = verified(12_000, Log([*range(1000), *more, *range(10_000 if lost else 1000, 12_000)]), tmp_path)
     assert found.verdict is Verdict.DIFFERENT
-    assert told(found)[0][:2] == ("Changed", 1000)
+    assert differences_of(found)[0][:2] == ("Changed", 1000)
     (reason,) = found.reasons
     assert "no more than about 2000 records were searched for it: records that are called changed there may" in reason
 

@@ -6,7 +6,7 @@ import pytest
 
 from logkeep_engine.contract.cluster_state import RestoredAcls
 from logkeep_engine.kafka.user_requests import Acl, ScramUser
-from logkeep_engine.restore.model.wide_acls import held_back, known_principals, told_held_back
+from logkeep_engine.restore.model.wide_acls import describe_held_back, held_back, known_principals
 
 PLAIN = Acl("TOPIC", "orders", "LITERAL", "User:alice", "*", "READ", "ALLOW")
 KNOWN = {"User:alice"}
@@ -32,7 +32,7 @@ def test_what_names_one_thing_and_one_known_principal_comes_back(acl: Acl) -> No
 
 
 @pytest.mark.parametrize(
-    ("changes", "consent", "told"),
+    ("changes", "consent", "expected"),
     [
         ({"resource": "CLUSTER", "name": "kafka-cluster", "operation": "ALTER"}, {"cluster": True}, "on the cluster"),
         ({"resource": "USER", "name": "admin", "operation": "CREATE_TOKENS"}, {"cluster": True}, "a user or a token"),
@@ -51,13 +51,13 @@ def test_what_names_one_thing_and_one_known_principal_comes_back(acl: Acl) -> No
     ],
 )
 def test_what_reaches_further_needs_its_own_word(
-    changes: dict[str, str], consent: dict[str, object], told: str
+    changes: dict[str, str], consent: dict[str, object], expected: str
 ) -> None:
     acl = PLAIN._replace(**changes)
-    assert told in reasons(acl)
+    assert expected in reasons(acl)
     assert reasons(acl, **consent) == ""
     others = {"cluster": True, "anyResource": True, "anyPrincipal": True, "principals": [".*"]}
-    assert told in reasons(acl, **{key: value for key, value in others.items() if key not in consent})
+    assert expected in reasons(acl, **{key: value for key, value in others.items() if key not in consent})
 
 
 def test_an_acl_that_reaches_far_in_several_ways_needs_all_words() -> None:
@@ -85,13 +85,13 @@ def test_the_cluster_knows_its_users_and_whom_its_acls_allow_something() -> None
 def test_the_warning_names_the_first_and_says_whether_some_deny() -> None:
     acls = [PLAIN._replace(principal=f"User:m{number}") for number in range(6)]
     acls.append(PLAIN._replace(principal="User:*", permission="DENY"))
-    (told,) = told_held_back(held_back(acls, KNOWN, NOTHING), " (report)")
-    assert told.startswith(
+    (text,) = describe_held_back(held_back(acls, KNOWN, NOTHING), " (report)")
+    assert text.startswith(
         "7 ACLs were held back, since spec.acls does not name them: ALLOW User:m0 from *: READ on TOPIC orders (the "
     )
-    assert " and 2 more; 1 of them denies, so other users may do more than before: set those that you need" in told
-    assert told.endswith("(report)")
-    (would,) = told_held_back(held_back(acls[:1], KNOWN, NOTHING), would=True)
+    assert " and 2 more; 1 of them denies, so other users may do more than before: set those that you need" in text
+    assert text.endswith("(report)")
+    (would,) = describe_held_back(held_back(acls[:1], KNOWN, NOTHING), would=True)
     assert would.startswith("1 ACL would be held back")
     assert would.endswith(": name them there")
-    assert list(told_held_back({})) == []
+    assert list(describe_held_back({})) == []

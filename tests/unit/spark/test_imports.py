@@ -23,9 +23,9 @@ _STARTS = {
 
 def packages(script: str) -> set[str]:
     """The packages that a new interpreter has imported after the script."""
-    told = f"{script}\nimport json, sys; print(json.dumps(sorted({{name.partition('.')[0] for name in sys.modules}})))"
+    text = f"{script}\nimport json, sys; print(json.dumps(sorted({{name.partition('.')[0] for name in sys.modules}})))"
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", told], env=environ, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", text], env=environ, capture_output=True, text=True, check=True)
     return set(json.loads(done.stdout))
 
 

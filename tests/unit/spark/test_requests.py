@@ -77,13 +77,13 @@ def test_a_folder_without_the_request_is_told(tmp_path: Path) -> None:
 def test_a_driver_with_another_request_ends_as_refused_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, told = mounted(tmp_path / "request"), tmp_path / "told"
-    monkeypatch.setenv(driver.ENV_TERMINATION_LOG, str(told))
+    path, reported = mounted(tmp_path / "request"), tmp_path / "told"
+    monkeypatch.setenv(driver.ENV_TERMINATION_LOG, str(reported))
     monkeypatch.setattr(driver, "_set_up_logging", lambda: None)
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr("logkeep_engine.interrupt.on", lambda *_, **__: None)
     code = driver.main(["--request", str(path), "--request-hash", "0" * 64, "--run-id", "r1"])
     assert code == 2
-    result = RunResult.from_json(told.read_text())
+    result = RunResult.from_json(reported.read_text())
     assert (result.run_id, result.outcome, result.error_code) == ("r1", "Failed", "RequestReplaced")
     assert "is not the one that this Job was made for" in result.message

@@ -37,7 +37,7 @@ def test_uris_decide_what_is_opened() -> None:
 def test_a_login_in_a_uri_is_refused_and_not_repeated(uri: str) -> None:
     with pytest.raises(StorageRefused, match=r"Credentials come from the environment \(AWS_ACCESS_KEY_ID") as refused:
         open_uri(uri)
-    _assert_untold(refused.value)
+    _assert_unreported(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_login_in_a_uri_is_refused_and_not_repeated(uri: str) -> None:
 def test_what_is_no_uri_is_not_repeated_if_it_may_hold_a_secret(uri: str) -> None:
     with pytest.raises(StorageRefused, match=r"What was given is not a storage URI\. Write s3://") as refused:
         open_uri(uri)
-    _assert_untold(refused.value)
+    _assert_unreported(refused.value)
 
 
 @pytest.mark.parametrize("rest", ["?AKIAKEY=hunter2", "#hunter2", "?", "/?AKIAKEY=hunter2#hunter2"])
@@ -63,13 +63,13 @@ def test_what_would_be_dropped_of_a_uri_is_refused_and_not_repeated(rest: str) -
         StorageRefused, match=r"^s3://bucket/p/?: a storage URI has no part .* Credentials come from"
     ) as refused:
         open_uri(f"s3://bucket/p{rest}")
-    _assert_untold(refused.value)
+    _assert_unreported(refused.value)
 
 
-def _assert_untold(error: StorageRefused) -> None:
-    told = "".join(traceback.format_exception(error))
-    assert "AKIAKEY" not in told
-    assert "hunter2" not in told
+def _assert_unreported(error: StorageRefused) -> None:
+    text = "".join(traceback.format_exception(error))
+    assert "AKIAKEY" not in text
+    assert "hunter2" not in text
 
 
 @pytest.mark.parametrize("name", ["a@b", "a:b", "a?b", "a#b", "a%b", "@", "a b"])

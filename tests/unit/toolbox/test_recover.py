@@ -102,9 +102,9 @@ def test_a_whole_log_without_indexes_gets_them(folder: Path) -> None:
     """A broker makes indexes that it misses, too."""
     before = contents(folder)
     (folder / f"{STEMS[1]}.timeindex").unlink()
-    told = run("recover", folder, "--interval-bytes", INTERVAL)
-    assert told.exit_code == 1
-    assert told.stdout.splitlines()[1].endswith("; its indexes would be made: there is no .timeindex")
+    reported = run("recover", folder, "--interval-bytes", INTERVAL)
+    assert reported.exit_code == 1
+    assert reported.stdout.splitlines()[1].endswith("; its indexes would be made: there is no .timeindex")
     assert run("recover", folder, "--interval-bytes", INTERVAL, "--yes").exit_code == 0
     assert contents(folder) == before
 
@@ -390,9 +390,9 @@ def test_a_segment_of_records_is_cut_behind_its_last_whole_record(tmp_path: Path
         segment.write_bytes(data[:cut])
         index.write_bytes(entries)
         whole = sum(start <= cut for start in starts[1:])
-        told = run("recover", segment)
-        assert told.exit_code == 1
-        assert ("its indexes would be made" if cut in starts else "would be cut") in told.stdout
+        reported = run("recover", segment)
+        assert reported.exit_code == 1
+        assert ("its indexes would be made" if cut in starts else "would be cut") in reported.stdout
         assert run("recover", segment, "--yes").exit_code == 0
         assert segment.read_bytes() == data[: starts[whole]]
         assert index.read_bytes() == entries[: 1 + 24 * whole]
@@ -411,10 +411,10 @@ def test_what_the_index_of_a_segment_of_records_jumps_over_is_taken_out(tmp_path
     segment.write_bytes(data[: starts[2]] + torn + data[starts[2] :])
     later = struct.pack(">qqq", 2, starts[2] + len(torn), starts[3] - starts[2])
     index.write_bytes(entries[: 1 + 2 * 24] + later)
-    told = run("recover", segment)
-    assert told.exit_code == 1
-    assert f"would be cut at position {starts[2]}, 20 bytes" in told.stdout
-    assert "the next offset is 3" in told.stdout
+    reported = run("recover", segment)
+    assert reported.exit_code == 1
+    assert f"would be cut at position {starts[2]}, 20 bytes" in reported.stdout
+    assert "the next offset is 3" in reported.stdout
     assert run("recover", segment, "--yes").exit_code == 0
     assert segment.read_bytes() == data
     assert index.read_bytes() == entries
@@ -427,10 +427,10 @@ def test_records_that_only_the_index_names_are_told_and_the_index_is_kept(tmp_pa
     left = segment.read_bytes()[: starts[whole_records]] if whole_records else b""
     segment.write_bytes(left)
     lost = 3 - whole_records
-    told = run("recover", segment)
-    assert told.exit_code == 1
-    assert f"its index names {lost} more records, which are not there" in told.stdout
-    assert ("its indexes would be made" if whole_records else "would be taken away") in told.stdout
+    reported = run("recover", segment)
+    assert reported.exit_code == 1
+    assert f"its index names {lost} more records, which are not there" in reported.stdout
+    assert ("its indexes would be made" if whole_records else "would be taken away") in reported.stdout
     assert run_json("recover", segment)[0]["lostRecords"] == lost
     assert (segment.read_bytes(), index.read_bytes()) == (left, entries)
     assert run("recover", segment, "--yes").exit_code == 0
@@ -461,8 +461,8 @@ def test_a_partition_that_never_had_a_record_is_whole(tmp_path: Path) -> None:
     for name, data in files.items():
         segment.with_name(name).write_bytes(data)
     for target in (segment, segment.parent):
-        told = run("recover", target, "--yes")
-        assert (told.exit_code, contents(segment.parent)) == (0, files)
+        reported = run("recover", target, "--yes")
+        assert (reported.exit_code, contents(segment.parent)) == (0, files)
     (plan,) = run_json("recover", segment.parent)
     assert (plan["validBytes"], plan["nextOffset"], plan["reason"]) == (1, 0, "")
     assert run("index", "check", segment.parent).exit_code == 0
@@ -476,9 +476,9 @@ def test_the_index_of_a_segment_without_records_is_made_again(tmp_path: Path, le
     index.unlink()
     if left is not None:
         index.write_bytes(left)
-    told = run("recover", segment)
-    assert told.exit_code == 1
-    assert "its indexes would be made" in told.stdout
+    reported = run("recover", segment)
+    assert reported.exit_code == 1
+    assert "its indexes would be made" in reported.stdout
     assert run("recover", segment, "--yes").exit_code == 0
     assert (segment.read_bytes(), index.read_bytes()) == (b"\x01", b"\x01")
     assert run("recover", segment).exit_code == 0

@@ -202,7 +202,7 @@ def _defaults(values: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def told_left_out(rows: Iterable[LeftOutRow]) -> list[str]:
+def describe_left_out(rows: Iterable[LeftOutRow]) -> list[str]:
     """Return the warnings about groups that are not archived, by kind."""
     found: dict[tuple[str, str], list[str]] = {}
     for name, kind, why in rows:

@@ -8,7 +8,7 @@ from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 
 
-def remembered(state: ArchiveState, topic: TopicEntry) -> TopicEntry:
+def with_known_facts(state: ArchiveState, topic: TopicEntry) -> TopicEntry:
     """Return the topic with all that the archive knows of it.
 
     It has all partitions that were seen once. Kafka removes none, but a number may come from an old state: a

@@ -338,7 +338,7 @@ def _runs(state: ArchiveState) -> tuple[RunInfo, ...]:
             epoch=run.epoch,
             attempts=run.attempts,
             outcome=run.outcome.value,
-            message=_told(run),
+            message=_run_message(run),
             begin=run.begin_time,
             begin_time=moment(run.begin_time),
             end=-1 if run.end_time is None else run.end_time,
@@ -351,7 +351,7 @@ def _runs(state: ArchiveState) -> tuple[RunInfo, ...]:
     )
 
 
-def _told(run: RunEntry) -> str:
+def _run_message(run: RunEntry) -> str:
     before = run.success
     if before is None or before is run:
         return run.message

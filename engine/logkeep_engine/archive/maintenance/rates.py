@@ -29,11 +29,11 @@ class MeasuredRun:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedTime:
-    """`seconds` for a whole run, at `rate` bytes a second. `told`: where the rate is from."""
+    """`seconds` for a whole run, at `rate` bytes a second. `source` says where the rate is from."""
 
     seconds: int
     rate: int
-    told: str
+    source: str
 
 
 def expected_time(size: int, measured: MeasuredRun | None, limit: int | None, where: str) -> ExpectedTime:
@@ -41,16 +41,16 @@ def expected_time(size: int, measured: MeasuredRun | None, limit: int | None, wh
     no run was found, if none was measured."""
     if measured is None:
         rate, start = DEFAULT_RATE, DEFAULT_START_SECONDS
-        told = (
+        text = (
             f"a default, {human_bytes(DEFAULT_RATE)}/s after {DEFAULT_START_SECONDS} s: no such run of "
             f"{human_bytes(LEAST_BYTES)} or more is noted in {where}"
         )
     else:
         rate, start = max(1, int(measured.bytes / measured.seconds)), 0
-        told = (
+        text = (
             f"measured by run {measured.run_id} {measured.what}, which ended at {moment(measured.end)}: "
             f"{human_bytes(measured.bytes)} in {measured.seconds:.0f} s"
         )
     if limit is not None and limit < rate:
-        rate, told = limit, f"spec.limits.bytesPerSecond, which is less than {told}"
-    return ExpectedTime(start + math.ceil(size / rate), rate, told)
+        rate, text = limit, f"spec.limits.bytesPerSecond, which is less than {text}"
+    return ExpectedTime(start + math.ceil(size / rate), rate, text)

@@ -73,7 +73,7 @@ class RetentionRules:
         """Return the ids of the spared topics of which the archive holds something."""
         return self.spared(state).intersection(topic_id for topic_id, _ in (*state.segments, *state.snapshots))
 
-    def told_unchosen(self, state: ArchiveState) -> list[str]:
+    def describe_unchosen(self, state: ArchiveState) -> list[str]:
         """Return the warning for topics that the archive holds and that are spared."""
         names = sorted({state.topics[topic_id].name for topic_id in self.unchosen(state)})
         if not names or not self.is_set:
@@ -103,7 +103,7 @@ def retain(writer: Writer, rules: RetentionRules) -> RetentionDone:
     """
     limits, now, notes = _by_the_clock(writer, rules.limits)
     spared = rules.spared(writer.state)
-    notes += rules.told_unchosen(writer.state)
+    notes += rules.describe_unchosen(writer.state)
     removed = remove_expired(writer, limits, now, rules.keep, spared)
     purged = Purged()
     try:
@@ -115,7 +115,7 @@ def retain(writer: Writer, rules: RetentionRules) -> RetentionDone:
     except LogkeepError as error:
         log.warning("%s", error)
         notes.append(f"retention could not be finished, the next run continues it: {error.message}")
-    return RetentionDone(removed, purged, now, (*notes, *_told_locks(purged)))
+    return RetentionDone(removed, purged, now, (*notes, *_describe_locks(purged)))
 
 
 def _by_the_clock(writer: Writer, limits: RetentionLimits) -> tuple[RetentionLimits, int, list[str]]:
@@ -136,7 +136,7 @@ def _by_the_clock(writer: Writer, limits: RetentionLimits) -> tuple[RetentionLim
 _EVERYTHING = 1 << 63
 
 
-def _told_locks(purged: Purged) -> list[str]:
+def _describe_locks(purged: Purged) -> list[str]:
     if not purged.locked:
         return []
     ends = [item.until for item in purged.locked if item.until is not None]

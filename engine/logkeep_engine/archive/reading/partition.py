@@ -214,10 +214,10 @@ class _Partition:
         whole = entry.uncut
         if whole is entry:
             return reader_of(entry).batches(self.storage, self.topic, entry, start, on_damage)
-        told, every = _within_slice(entry, on_damage), start <= entry.base_offset
+        report, every = _within_slice(entry, on_damage), start <= entry.base_offset
         begin = whole.base_offset if every else start  # the catalog has a digest of all of it, and none of the slice
-        found = reader_of(whole).batches(self.storage, self.topic, whole, begin, told)
-        cut = partial(self._cut, entry, told)
+        found = reader_of(whole).batches(self.storage, self.topic, whole, begin, report)
+        cut = partial(self._cut, entry, report)
         return stretches_within(found, entry.base_offset, entry.next_offset, cut, to_the_end=every)
 
     def _cut(
@@ -241,12 +241,12 @@ class _Partition:
         reader, whole = reader_of(entry), entry.uncut
         if whole is entry:
             return reader.records(self.storage, self.topic, entry, start, on_damage, aborted)
-        told = _within_slice(entry, on_damage)
+        report = _within_slice(entry, on_damage)
         if reader.batched:
             stretches = self._batches_of(entry, start, on_damage)
-            found = decoded(self.storage, self.topic, entry, stretches, aborted, told)
+            found = decoded(self.storage, self.topic, entry, stretches, aborted, report)
         else:  # nothing but a digest of all protects single records
-            found = reader.records(self.storage, self.topic, whole, whole.base_offset, told, aborted)
+            found = reader.records(self.storage, self.topic, whole, whole.base_offset, report, aborted)
         return records_within(found, max(start, entry.base_offset), entry.next_offset)
 
     def _from(self, start: int) -> Iterator[SegmentEntry]:
@@ -293,9 +293,9 @@ class _Tolerant(_Partition):
 
     @cached_property
     def transactions(self) -> Transactions:
-        told: set[Damage] = set()
-        found = aborted_in(self.storage, self.topic, self.entries, self.kept, told.add)
-        return Transactions(*found, tuple(sorted(told, key=str)))
+        reported: set[Damage] = set()
+        found = aborted_in(self.storage, self.topic, self.entries, self.kept, reported.add)
+        return Transactions(*found, tuple(sorted(reported, key=str)))
 
     def batches(self, start: int = 0) -> Iterator[Stretch | Damage]:
         for entry in self._from(start):
@@ -307,15 +307,15 @@ class _Tolerant(_Partition):
             yield from _in_place(partial(self._records_of, aborted, entry, start))
 
     def transaction_index(self) -> Iterator[AbortedTxn | Damage]:
-        yield from _in_place(lambda told: iter(transaction_index(self.storage, self.topic, self.entries, told)))
+        yield from _in_place(lambda report: iter(transaction_index(self.storage, self.topic, self.entries, report)))
 
 
 def _in_place(read: Callable[[OnDamage], Iterator[T]]) -> Iterator[T | Damage]:
     """Yield the items that `read` gives of a segment, and between them the damage that it reports."""
-    told: list[Damage] = []
-    for item in read(told.append):
-        yield from told
-        told.clear()
+    lines: list[Damage] = []
+    for item in read(lines.append):
+        yield from lines
+        lines.clear()
         yield item
         del item  # so that a buffer is free as soon as the caller's views are gone
-    yield from told
+    yield from lines

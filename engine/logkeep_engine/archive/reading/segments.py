@@ -176,7 +176,7 @@ class _Reading:
         self._start = start
         self._position = start  # of the next byte, in the log
         self._size: int | None = 0  # bytes read; None: not known, since some could not be read
-        self._told = 0
+        self._reported = 0
         # Set while the reader looks for the next whole batch after a damaged one: where the damage begins and what is
         # wrong, and where the length of the damaged batch says that the next one begins.
         self._damage: tuple[int, str] | None = None
@@ -367,7 +367,7 @@ class _Reading:
                 self._at,
                 self._rest(),
             )
-        elif not self._start and not self._told and (found := digest.digest()) != entry.digest:
+        elif not self._start and not self._reported and (found := digest.digest()) != entry.digest:
             what = f"{entry.digest.difference(found)}: offsets or leader epochs of batches were altered"
             self._report(what, entry.base_offset, None)
 
@@ -378,7 +378,7 @@ class _Reading:
         damage = self._damage_at(offset, what, position, lost if lost is not None and lost[0] < lost[1] else None)
         if self._on_damage is None:
             raise damage.error()
-        self._told += 1
+        self._reported += 1
         self._on_damage(damage)
 
     def _damage_at(self, offset: int, what: str, position: int | None = None, lost: Range | None = None) -> Damage:

@@ -50,7 +50,7 @@ def at_end_of(archive: Archive, newest: ArchiveState, run_id: str) -> ArchiveVie
     if end is None:
         return None
     left = with_care(archive, end, newest, of_others=False)
-    return ArchiveView(state_at(archive, left, newest), _told_partial(end))
+    return ArchiveView(state_at(archive, left, newest), _describe_partial(end))
 
 
 def state_at(archive: Archive, commit: int, newest: ArchiveState) -> ArchiveState:
@@ -78,7 +78,7 @@ def ends_of_runs(archive: Archive, commit: int) -> Iterator[Commit]:
             yield found
 
 
-def _told_partial(end: Commit) -> tuple[str, ...]:
+def _describe_partial(end: Commit) -> tuple[str, ...]:
     if not end.partial:
         return ()
     return (
@@ -95,11 +95,11 @@ def _choose(archive: Archive, newest: ArchiveState) -> ArchiveView:
                 f"The catalog at {archive.storage.uri} has a successful run, but no commit that ended it.",
                 hint="Restore the catalog from a copy of the archive.",
             )
-        told = "no backup of this archive has succeeded yet: what has been archived so far is used"
-        return ArchiveView(newest, (told,) if newest.segments else (), finished=False)
+        text = "no backup of this archive has succeeded yet: what has been archived so far is used"
+        return ArchiveView(newest, (text,) if newest.segments else (), finished=False)
     commit = with_care(archive, end, newest, of_others=True)
     state = state_at(archive, commit, newest)
-    warnings = [*_told_partial(end)]
+    warnings = [*_describe_partial(end)]
     for run in newest.runs.values():
         before = state.runs.get(run.run_id)
         if not run.is_maintenance and run.segments > (before.segments if before is not None else 0):

@@ -158,14 +158,14 @@ def _writer(setting: BackupSetting, piece: Piece, attempt: int, packing: Packing
 
 
 async def _report(writers: Sequence[PieceWriter], context: TaskContext) -> None:
-    told: dict[int, int] = {}
+    reported: dict[int, int] = {}
     while True:
         await asyncio.sleep(REPORT_SECONDS)
         updates = []
         for writer in writers:
             piece = writer.piece
-            if writer.at > piece.start and told.get(piece.number) != writer.at:
-                told[piece.number] = writer.at
+            if writer.at > piece.start and reported.get(piece.number) != writer.at:
+                reported[piece.number] = writer.at
                 updates.append(
                     PartitionUpdate(piece.topic, piece.partition, piece.number, writer.at, writer.records, writer.bytes)
                 )

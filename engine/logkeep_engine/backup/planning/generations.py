@@ -155,7 +155,7 @@ def _why_passive(state: ArchiveState, key: Partition, passive: PassiveGeneration
 
 
 def _slow_readings(plan: BackupPlan, state: ArchiveState) -> list[str]:
-    told, by_topic = [], dict[str, dict[int, Generation]]()
+    lines, by_topic = [], dict[str, dict[int, Generation]]()
     for (topic_id, number), known in state.generations.items():
         by_topic.setdefault(topic_id, {})[number] = known
     for topic in plan.topics:
@@ -163,13 +163,13 @@ def _slow_readings(plan: BackupPlan, state: ArchiveState) -> list[str]:
         slow = {number: known for number, known in found.items() if may_have_stale_keys(known, topic.configs)}
         if slow:
             number, known = max(slow.items(), key=lambda item: item[1].since - item[1].began)
-            told.append(
+            lines.append(
                 f"Topic {topic.name!r} partition {number}{_and_others(len(slow) - 1)}: generation {known.number} took "
                 f"{human_duration((known.since - known.began) / 1000)} to read, and delete.retention.ms is not twice "
                 "as long. A key that was deleted in the meantime may be alive in it: spec.reconcile or `logkeep "
                 "reconcile` finds it. Raise delete.retention.ms, and the next generation has none."
             )
-    return told
+    return lines
 
 
 def _and_others(count: int) -> str:
@@ -178,17 +178,17 @@ def _and_others(count: int) -> str:
 
 def generation_warnings(plan: BackupPlan, state: ArchiveState) -> list[str]:
     """Return the warnings for generations that a run could not make active, and for what a new one leaves behind."""
-    names, told = plan.topic_names, _slow_readings(plan, state)
+    names, reported = plan.topic_names, _slow_readings(plan, state)
     for (topic_id, partition), known in state.generations.items():
         if topic_id in names and known.passive is not None:
             passive = known.passive
             why = _why_passive(state, (topic_id, partition), passive)
-            told.append(
+            reported.append(
                 f"Topic {names[topic_id]!r} partition {partition}: generation {passive.number} is not active yet: "
                 f"{why}. The next run continues it; until then restores use generation {known.number}."
             )
         if topic_id in names and known.exact_from == NOWHERE:
-            told.append(
+            reported.append(
                 f"Topic {names[topic_id]!r} partition {partition}: the log was cut off below offset {known.exact}, and "
                 f"so were the records that had overwritten what generation {known.number} lacks. Keys may be missing "
                 "at all points except those of earlier runs, until a later run has read the log again."
@@ -197,8 +197,8 @@ def generation_warnings(plan: BackupPlan, state: ArchiveState) -> list[str]:
         if change.step is GenerationStep.BEGIN and change.start:
             first = state.accounted_for(change.topic_id, change.partition)
             if first and first[0][0] < change.start and change.topic_id in names:
-                told.append(
+                reported.append(
                     f"Topic {names[change.topic_id]!r} partition {change.partition}: the log begins at offset "
                     f"{change.start} now, so generation {change.number} has nothing below it."
                 )
-    return told
+    return reported

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from logkeep_engine.archive.catalog.cluster_state import LeftOutRow, told_left_out
+from logkeep_engine.archive.catalog.cluster_state import LeftOutRow, describe_left_out
 from logkeep_engine.archive.catalog.facts import GroupEntry
 from logkeep_engine.backup.model.selection import select_groups
-from logkeep_engine.contract.pattern_lists import told_unmatched
+from logkeep_engine.contract.pattern_lists import describe_unmatched
 from logkeep_engine.contract.spec import ConsumerGroups
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.kafka.control import ControlPlane
@@ -29,7 +29,7 @@ class FoundGroups:
     groups of kinds that are not archived."""
 
     entries: tuple[GroupEntry, ...] = ()
-    told: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     left_out: tuple[LeftOutRow, ...] = ()
 
 
@@ -37,11 +37,11 @@ def find_groups(control: ControlPlane, wanted: ConsumerGroups, topics: Iterable[
     """Return the chosen groups, as far as they have positions in these topics."""
     ids = {topic.name: topic.topic_id for topic in topics}
     found: list[GroupPosition] = []
-    told: list[str] = []
+    lines: list[str] = []
     listed = control.listed_groups()
     groups = {name: listed[name] for name in select_groups(listed, wanted)}
     what = "consumer group of the cluster that the user may describe"
-    told += told_unmatched("spec.consumerGroups.include", wanted.include, groups, what)
+    lines += describe_unmatched("spec.consumerGroups.include", wanted.include, groups, what)
     chosen = [name for name, group in groups.items() if group.commits_positions]
     if chosen:
         answer = control.group_offsets(chosen)
@@ -49,7 +49,7 @@ def find_groups(control: ControlPlane, wanted: ConsumerGroups, topics: Iterable[
         for note in answer.notes:
             log.info("%s", note)
         negative = [_has(item, item.offset) for item in answer.negative if item.topic in ids]
-        told += _told(negative, "pointed below 0, which clients treat as no position: not archived")
+        lines += _describe(negative, "pointed below 0, which clients treat as no position: not archived")
     left_out = [
         (name, group.kind.lower(), _UNKNOWN)
         for name, group in groups.items()
@@ -59,7 +59,7 @@ def find_groups(control: ControlPlane, wanted: ConsumerGroups, topics: Iterable[
     if shared:
         answer = control.share_starts(shared)
         found += answer.offsets
-        left_out += [(name, "share", answer.why) for name in answer.untold]
+        left_out += [(name, "share", answer.why) for name in answer.unreported]
     entries = tuple(
         GroupEntry(
             group_id=item.group_id,
@@ -74,10 +74,10 @@ def find_groups(control: ControlPlane, wanted: ConsumerGroups, topics: Iterable[
         for item in found
         if item.topic in ids
     )
-    return FoundGroups(entries, (*told, *told_left_out(left_out)), tuple(left_out))
+    return FoundGroups(entries, (*lines, *describe_left_out(left_out)), tuple(left_out))
 
 
-def told_of_positions(
+def describe_changed_positions(
     found: Iterable[GroupEntry], archived: Iterable[GroupEntry], topics: Iterable[TopicInfo], ends: Mapping[Where, int]
 ) -> list[str]:
     """Tell the user of positions that were `found` and are `archived` otherwise, or not: clients may commit any number.
@@ -94,9 +94,9 @@ def told_of_positions(
             (beyond if at_end else back).append(f"{_has(item, item.offset)}, archived is {offset}")
     end = "the end of what is archived (that of the log, or a transaction that is still open)"
     return [
-        *_told(beyond, f"pointed past {end}: that end was archived"),
-        *_told(back, "pointed to where a log has since been cut off: the offset of the cut was archived"),
-        *_told(nowhere, "pointed into a partition that the topic does not have: not archived"),
+        *_describe(beyond, f"pointed past {end}: that end was archived"),
+        *_describe(back, "pointed to where a log has since been cut off: the offset of the cut was archived"),
+        *_describe(nowhere, "pointed into a partition that the topic does not have: not archived"),
     ]
 
 
@@ -108,7 +108,7 @@ def _has(item: GroupEntry | GroupPosition, offset: int) -> str:
     return f"{item.group_id!r} has {offset} in topic {item.topic} partition {item.partition}"
 
 
-def _told(items: Sequence[str], what: str) -> list[str]:
+def _describe(items: Sequence[str], what: str) -> list[str]:
     """Return a note about this many positions, with the first of them; none if there are none."""
     if not items:
         return []

@@ -33,7 +33,7 @@ from logkeep_engine.backup.model.unselected_topics import Names, UnselectedTopic
 from logkeep_engine.backup.planning.balance import balance
 from logkeep_engine.backup.planning.divergence import Standings, standings_of
 from logkeep_engine.backup.planning.generations import GenerationPolicy
-from logkeep_engine.backup.planning.groups import find_groups, told_of_positions
+from logkeep_engine.backup.planning.groups import describe_changed_positions, find_groups
 from logkeep_engine.backup.planning.held_plan import plan_in, refuse_strange
 from logkeep_engine.backup.planning.plan_builder import BrokerAnswers, gaps_of_deleted, make_plan, unheard_of
 from logkeep_engine.backup.planning.remote import cut_remote
@@ -76,7 +76,7 @@ class BackupPlanner:
         self._connection = connection
         self._files = backup_plan_files()
         self._next_file = next(self._files)
-        self.told: list[str] = []
+        self.notes: list[str] = []
         """Notes for the user about groups and positions that are not archived, or otherwise."""
         self._left_out: tuple[LeftOutRow, ...] | None = None
 
@@ -117,9 +117,9 @@ class BackupPlanner:
         among = {(names[topic_id], number) for topic_id, number in keys}
         found = self._control.list_topics(sorted({name for name, _ in among}))[0]
         topics = [topic for topic in found if topic.topic_id == ids.get(topic.name)]
-        told = list(self.told)
+        notes = list(self.notes)
         more = self._plan(topics, topics, state, {}, among)
-        self.told[:] = told  # the positions of now are not archived
+        self.notes[:] = notes  # the positions of now are not archived
         parted = {(fork.topic_id, fork.partition) for fork in more.forks}
         missing = {(ids[name], number) for name, number in more.unavailable}
         there = {(topic.topic_id, part.id) for topic in topics for part in topic.partitions}
@@ -395,7 +395,7 @@ class BackupPlanner:
             check_incarnations(topics, state)
         found = find_groups(self._control, spec.consumer_groups, known)
         groups, self._left_out = found.entries, found.left_out
-        self.told += found.told
+        self.notes += found.notes
         # A partition without a leader is not waited for: it is asked again when all else is done.
         partitions = [
             (topic.name, part.id)
@@ -429,8 +429,8 @@ class BackupPlanner:
             groups=groups,
             generations=generations,
         )
-        self.told += told_of_positions(groups, plan.groups, known, ends)
-        self.told[:] = dict.fromkeys(self.told)
+        self.notes += describe_changed_positions(groups, plan.groups, known, ends)
+        self.notes[:] = dict.fromkeys(self.notes)
         slots = spec.spark.executor.slots
         plan = cut_remote(balance(plan, slots, self._connection), sizes, ends, slots, self._connection)
         log.info(

@@ -41,15 +41,15 @@ def to_heal(partitions: Iterable[ReconciledPartition]) -> list[ReconciledPartiti
 def make_due(writer: Writer, report: ReconcileReport, compared: ArchiveState) -> ReconcileReport:
     """Make new generations due of the partitions with stale keys, in one commit; returns the report that says so.
     `compared`: the state in which they were found. Raises what the writer does."""
-    told, changes = {}, []
+    reported, changes = {}, []
     for item in to_heal(report.partitions):
         key, state = item.key, writer.state
-        told[key] = WRONG if item.counts.wrong else why_not(state, compared, key)
+        reported[key] = WRONG if item.counts.wrong else why_not(state, compared, key)
         known = generation_of(state, key)
-        if not told[key] and not known.due:
+        if not reported[key] and not known.due:
             changes.append(GenerationChange(*key, known.number, GenerationStep.DUE))
     writer.change_generations(changes)
-    return replace(report, healing=told)
+    return replace(report, healing=reported)
 
 
 def why_not(state: ArchiveState, compared: ArchiveState, key: Partition) -> str:
@@ -103,7 +103,7 @@ class ReconcileReport:
         """The finding in one sentence."""
         compared = len(self.partitions) - len(self.of(KeyVerdict.NOT_COMPARED))
         counts = self.counts
-        told = f"{so_many(counts.keys, 'key')} of {so_many(compared, 'compacted partition')} compared"
+        text = f"{so_many(counts.keys, 'key')} of {so_many(compared, 'compacted partition')} compared"
         parts = []
         if counts.wrong:
             parts.append(f"the archive lacks the last record of {_in(counts.wrong, self.of(KeyVerdict.KEYS_MISSING))}")
@@ -113,7 +113,7 @@ class ReconcileReport:
         if failed := self.of(KeyVerdict.NOT_COMPARED):
             more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
             parts.append(f"not compared: {place(failed[0])}{more}: {failed[0].failed}")
-        return "; ".join([told, *(parts or ["no stale keys"]), *self._healing()])
+        return "; ".join([text, *(parts or ["no stale keys"]), *self._healing()])
 
     def _healing(self) -> Iterator[str]:
         """Yield the sentences about what was done to heal it."""
@@ -192,7 +192,7 @@ def _in(keys: int, where: list[ReconciledPartition]) -> str:
 
 def _partition(item: ReconciledPartition) -> dict[str, Any]:
     found, counts = item.keys, item.counts
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "topic": item.topic,
         "topicId": item.topic_id,
         "partition": item.partition,
@@ -200,9 +200,9 @@ def _partition(item: ReconciledPartition) -> dict[str, Any]:
         "archivedEnd": item.archived_end,
     }
     if found is None:
-        return {**told, "reason": item.failed}
+        return {**reported, "reason": item.failed}
     return {
-        **told,
+        **reported,
         "logStart": found.start,
         "logEnd": found.end,
         "keys": counts.keys,

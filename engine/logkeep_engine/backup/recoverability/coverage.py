@@ -31,34 +31,34 @@ def unmatched(plan: BackupPlan, include: Sequence[str]) -> list[int]:
     return NamePatterns(include).unmatched(chosen)
 
 
-def told_patterns(plan: BackupPlan, topics: Topics) -> list[str]:
+def describe_patterns(plan: BackupPlan, topics: Topics) -> list[str]:
     """Return a sentence for each pattern that chooses no topic."""
     return [_no_topic(plan, topics, at) for at in unmatched(plan, topics.include)]
 
 
-def told_topics(plan: BackupPlan) -> list[str]:
+def describe_topic_coverage(plan: BackupPlan) -> list[str]:
     """Return a sentence each for the topics that vanished, and for those that the user may not read."""
-    sight, told = plan.sight, []
+    sight, lines = plan.sight, []
     if sight.vanished.total:
         are = "is" if sight.vanished.total == 1 else "are"
-        told.append(
+        lines.append(
             f"{so_many(sight.vanished.total, 'topic')} of the archive {are} no longer in the cluster: "
             f"{sight.vanished}. What is archived of it stays. If that was intended, remove its name from "
             "spec.topics.include, or exclude it if a pattern with wildcards matches it."
         )
     if sight.unreadable.total:
-        told.append(
+        lines.append(
             f"The brokers do not let this user read {so_many(sight.unreadable.total, 'topic')}: {sight.unreadable}. "
             "They do not say whether topics exist that it may not even describe. The ACL READ is needed."
         )
-    return told
+    return lines
 
 
 def selection_warnings(plan: BackupPlan, topics: Topics, before: Mapping[str, TopicEntry]) -> list[str]:
     """Return the warnings for patterns that choose no topic, for topics that vanished or may not be described, and for
     new incarnations of topics that the archive knew `before` the run.
     """
-    warnings = [*told_patterns(plan, topics), *told_topics(plan)]
+    warnings = [*describe_patterns(plan, topics), *describe_topic_coverage(plan)]
     known = {topic.name: topic.topic_id for topic in before.values()}
     return warnings + [
         f"Topic {topic.name!r} was deleted and created again: its id is {topic.topic_id}, in the last backup it was "
@@ -85,14 +85,14 @@ def unmatched_error(plan: BackupPlan, spec: KafkaBackupSpec) -> PatternsUnmatche
     if policy is OnUnmatched.WARN:
         return None
     patterns = [at for at in unmatched(plan, include) if policy is OnUnmatched.FAIL or literal(include[at]) is not None]
-    told = [_no_topic(plan, spec.topics, at) for at in patterns]
-    if told or policy is OnUnmatched.FAIL:
-        told += told_topics(plan)
-    if not told:
+    lines = [_no_topic(plan, spec.topics, at) for at in patterns]
+    if lines or policy is OnUnmatched.FAIL:
+        lines += describe_topic_coverage(plan)
+    if not lines:
         return None
-    more = f" And {len(told) - _SHOWN_IN_ERROR} more." if len(told) > _SHOWN_IN_ERROR else ""
+    more = f" And {len(lines) - _SHOWN_IN_ERROR} more." if len(lines) > _SHOWN_IN_ERROR else ""
     return PatternsUnmatched(
-        " ".join(told[:_SHOWN_IN_ERROR]) + more,
+        " ".join(lines[:_SHOWN_IN_ERROR]) + more,
         hint="Everything else was archived, with the positions of consumer groups; retention waits for a run that "
         "misses nothing. Correct spec.topics, give the user the ACLs, or set spec.onUnmatched: Warn.",
     )

@@ -89,8 +89,8 @@ def _ask(backup: EndedBackup, control: ControlPlane) -> BrokerRetentionLimits:
     gone = {topic.topic_id for topic in plan.gone}
     topics = {topic.name: topic for topic in plan.topics if topic.topic_id not in gone}
     now = time.time_ns() // 1_000_000
-    told = {name: limits_of(values) for name, values in effective_topic_configs(control, topics).items()}
-    limits = {name: found for name, found in told.items() if found is not None}
+    reported = {name: limits_of(values) for name, values in effective_topic_configs(control, topics).items()}
+    limits = {name: found for name, found in reported.items() if found is not None}
     unknown = (topics.keys() | {name for name, _ in plan.unavailable}) - limits.keys()
     keys = {
         (name, number): (topic.topic_id, number) for name, topic in topics.items() for number in range(topic.partitions)
@@ -163,9 +163,9 @@ class _Logs:
         leader reports the time of the first record after the archived ones.
         """
         found = {}
-        for where, told in self.times.items():
-            if told is not None:
-                found[where] = told
+        for where, reported in self.times.items():
+            if reported is not None:
+                found[where] = reported
             elif max(self.bounds[where].end, self.ends.get(where, 0)) <= self.behind[where]:
                 found[where] = now  # there is none
         for where in self.keys.keys() - self.behind.keys():

@@ -59,7 +59,7 @@ def archive_report(backup: EndedBackup, connection: KafkaConnection, retained: R
         whole.add(totals)
     now = time.time_ns() // 1_000_000
     grown = growth(backup.state.runs.values(), now)
-    told = ask_brokers(backup, connection)
+    reported = ask_brokers(backup, connection)
     return ArchiveReport(
         size=ArchiveSize(
             topics=len(by_topic),
@@ -72,8 +72,8 @@ def archive_report(backup: EndedBackup, connection: KafkaConnection, retained: R
             bytes_per_day=None if grown is None else grown.bytes_per_day,
             growth=None if grown is None else f"{human_bytes(grown.bytes_per_day)}/day",
         ),
-        recovery=recovery(backup, by_topic, whole.first, told.held),
-        retention=told.deadlines,
+        recovery=recovery(backup, by_topic, whole.first, reported.held),
+        retention=reported.deadlines,
         snapshots=snapshots_of(backup.state),
         generations=generations_of(backup.state),
         retained=None if retained is None else replace(retained, run_id=backup.run_id),
@@ -88,8 +88,8 @@ def snapshots_of(state: ArchiveState) -> tuple[TopicSnapshots, ...]:
     for key, first in exact.items():
         if first is None or key in state.snapshots or key in state.next_generations:
             by_topic.setdefault(key[0], []).append(key)
-    told = (_snapshots(state, topic_id, keys, exact) for topic_id, keys in by_topic.items())
-    return tuple(sorted(told, key=lambda item: (not item.exact_nowhere, -item.bytes, item.topic))[:MAX_LIST])
+    reported = (_snapshots(state, topic_id, keys, exact) for topic_id, keys in by_topic.items())
+    return tuple(sorted(reported, key=lambda item: (not item.exact_nowhere, -item.bytes, item.topic))[:MAX_LIST])
 
 
 def _snapshots(
@@ -187,7 +187,7 @@ def recovery(
     names = topics.keys() | {name for name, _ in plan.unavailable}
     whole = {topic.name for topic in protected_topics(plan, state, backup.not_archived)}
     behind = sorted(names - whole)
-    told = _behind(backup, topics, behind, by_topic) if behind else []
+    reported = _behind(backup, topics, behind, by_topic) if behind else []
     until = backup.begun
     for name in sorted(whole & held.keys()):
         offsets, oldest = held[name].offsets, held[name].oldest
@@ -196,13 +196,13 @@ def recovery(
             continue
         totals = by_topic.get(topics[name].topic_id)
         first_time = _time(totals.first) if totals is not None else None
-        told.append(TopicBehind(topic=name, first_time=first_time, last_time=_ms(oldest), offsets=offsets))
+        reported.append(TopicBehind(topic=name, first_time=first_time, last_time=_ms(oldest), offsets=offsets))
     return Recoverable(
         first_time=_time(first),
         last_time=time_of(until / 1000),
         topics=len(names),
-        topics_behind=len(told),
-        behind=tuple(sorted(told, key=lambda topic: (topic.last_time or "", topic.topic))[:MAX_LIST]),
+        topics_behind=len(reported),
+        behind=tuple(sorted(reported, key=lambda topic: (topic.last_time or "", topic.topic))[:MAX_LIST]),
     )
 
 

@@ -31,7 +31,7 @@ from logkeep_engine.contract.spec import KafkaBackupSpec, OnDataLoss
 from logkeep_engine.errors import ErasureFailed, LogkeepError
 from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.report import Reporter, told_warnings
+from logkeep_engine.report import Reporter, bounded_warnings
 from logkeep_engine.storage import open_storage
 from logkeep_engine.tasks import Expect, TaskRunner
 
@@ -135,7 +135,7 @@ class BackupRun(ArchivingRun):
         where = writer.archive.storage.uri
         log.info("run %s writes the archive at %s at epoch %d, attempt %d", self._run_id, where, writer.epoch, attempt)
         planner = BackupPlanner(self._run_id, self._spec, writer.archive, control, connection)
-        planner.told = self._notes
+        planner.notes = self._notes
         return BackupContext(
             spec=self._spec,
             environ=self._environ,
@@ -171,7 +171,7 @@ class BackupRun(ArchivingRun):
 
     def result(self) -> RunResult:
         """Return the facts so far; outcome and exit code are those of a failed run."""
-        result = replace(super().result(), warnings=told_warnings(self._notes))
+        result = replace(super().result(), warnings=bounded_warnings(self._notes))
         context = self._context
         if context is None:
             return result
@@ -185,7 +185,7 @@ class BackupRun(ArchivingRun):
             loss_total=len(loss),
             loss_offsets=sum(fact.end - fact.start for fact in loss),
             loss=tuple(loss[:MAX_LIST]),
-            warnings=told_warnings(_warnings(context)),
+            warnings=bounded_warnings(_warnings(context)),
             coverage=coverage(plan, context.writer.state, self._spec.topics.include, context.not_archived),
             archive=context.report,
             reconciled=context.reconciled,

@@ -119,11 +119,11 @@ def _asked(question: Callable[[], Known[T]]) -> Known[T]:
 def _warnings(state: ClusterState) -> list[str]:
     """Return the warning about what the cluster has not reported. Brokers that do not know a request cannot be made
     to."""
-    told = {key: reason for key, reason in state.reasons.items() if reason != REQUEST_UNKNOWN}
-    if not told:
+    reported = {key: reason for key, reason in state.reasons.items() if reason != REQUEST_UNKNOWN}
+    if not reported:
         return []
-    kinds = "; ".join(f"{KINDS[key]} ({reason})" for key, reason in told.items())
-    rights = " and ".join(sorted({_NEEDED[key] for key in told}))
+    kinds = "; ".join(f"{KINDS[key]} ({reason})" for key, reason in reported.items())
+    rights = " and ".join(sorted({_NEEDED[key] for key in reported}))
     return [
         f"not archived from the cluster: {kinds}: give the user the ACL {rights} on the cluster, or set "
         "spec.clusterState to Ignore"

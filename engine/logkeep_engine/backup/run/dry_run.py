@@ -39,7 +39,7 @@ from logkeep_engine.frame import DriverRun
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.fetch import DEFAULT_MAX_BYTES
-from logkeep_engine.report import Reporter, told_warnings
+from logkeep_engine.report import Reporter, bounded_warnings
 from logkeep_engine.storage import open_storage
 
 _INDEXES_A_CHUNK = 2
@@ -72,7 +72,7 @@ class BackupDryRun(DriverRun):
             self._refusals.append(error)
         refusals = tuple(PlannedRefusal(code=error.code, message=str(error)) for error in self._refusals)
         report = report.model_copy(update={"refused": len(refusals), "refusals": refusals})
-        self._done = replace(begun, dry_run=report, message=report.told("archive"), end_time=time.time())
+        self._done = replace(begun, dry_run=report, message=report.describe("archive"), end_time=time.time())
 
     def _find_out(self, begun: RunResult) -> tuple[RunResult, DryRunReport]:
         spec, claim = self._spec, claim_of(self._request)
@@ -93,7 +93,7 @@ class BackupDryRun(DriverRun):
             plan = planner.make(state)
         self._refuse(plan, state)
         warnings = [
-            *planner.told,
+            *planner.notes,
             *selection_warnings(plan, spec.topics, state.topics),
             *gone_warnings(plan),
             *log_warnings(plan),
@@ -103,11 +103,11 @@ class BackupDryRun(DriverRun):
             warnings.append(f"run {others[0]} is writing this archive, or has died: a run waits until it knows which")
         report = self._amounts(plan, state, storage.uri, makes_archive=archive is None)
         rules = retention_rules(spec)
-        warnings += rules.told_unchosen(state)
+        warnings += rules.describe_unchosen(state)
         state.retention_holds = tuple(with_spec_holds(state.retention_holds, spec.retention.hold))
         warnings += empty_holds(state, plan.topic_names.values())
         report = report.model_copy(update={"retention": planned_retention(state, rules, spec.retention.hold)})
-        return replace(begun, warnings=told_warnings(warnings)), report
+        return replace(begun, warnings=bounded_warnings(warnings)), report
 
     def _refuse(self, plan: BackupPlan, state: ArchiveState) -> None:
         """Note what would make the run fail, at its beginning or when all else is archived."""
@@ -158,7 +158,7 @@ class BackupDryRun(DriverRun):
             storage_requests=sum(puts(chunk.bytes) + _INDEXES_A_CHUNK for chunk in plan.chunks) + _COMMITS,
             seconds=expected.seconds,
             bytes_per_second=expected.rate,
-            rate=expected.told,
+            rate=expected.source,
             groups=len(positions),
             positions=positions.total(),
             topics_shown=topics,

@@ -39,10 +39,10 @@ class AskedErasures:
 
         All are tried. Raises ErasureFailed for those that failed: the next run continues with them.
         """
-        told, failures = self._carry_out(archive)
+        reported, failures = self._carry_out(archive)
         if not failures:
-            return told
-        said = "; ".join((*told, *(str(error) for error in failures)))
+            return reported
+        said = "; ".join((*reported, *(str(error) for error in failures)))
         error = ErasureFailed(f"The backup itself has succeeded, but not all erasures are done: {said}")
         codes = [failure.exit_code for failure in failures]
         first = (code for code in (ExitCode.INTERRUPTED, ExitCode.FAILED) if code in codes)
@@ -65,10 +65,10 @@ class AskedErasures:
                 "finishes does it; `logkeep erase` with --run-id erasure-NAME and --owner does it at once.",
             )
         try:
-            told, failures = self._carry_out(writer.archive)
+            reported, failures = self._carry_out(writer.archive)
         except LogkeepError as problem:
             return (f"spec.erasures: {waiting}: not done: {problem}",)
-        return (*(f"not done: {failure}" for failure in failures), *told)
+        return (*(f"not done: {failure}" for failure in failures), *reported)
 
     def _undone(self, runs: Mapping[str, RunEntry]) -> Iterable[Erasure]:
         """Yield those that no run of the archive has done."""
@@ -79,17 +79,17 @@ class AskedErasures:
 
     def _carry_out(self, archive: Archive) -> tuple[tuple[str, ...], list[ErasureFailed]]:
         """Do them; the first answer is what was done, the second what has failed."""
-        told: list[str] = []
+        lines: list[str] = []
         failures: list[ErasureFailed] = []
         for item in self._undone(archive.load().runs) if self.items else ():
             try:
-                told.append(self._erase(archive, item))
+                lines.append(self._erase(archive, item))
             except ErasureFailed as error:
                 log.error("%s", error)
                 failures.append(error)
                 if error.exit_code == ExitCode.INTERRUPTED:
                     break
-        return tuple(told), failures
+        return tuple(lines), failures
 
     def _erase(self, archive: Archive, item: Erasure) -> str:
         from logkeep_engine.erasure.run import ErasureAsked, erase  # most runs erase nothing

@@ -163,8 +163,8 @@ def end(context: BackupContext) -> None:
     groups = writer.state.groups_after(plan.groups, [item for item in plan.topics if item.topic_id not in gone])
     if spec.format is FormatName.RECORDS:
         write_record_files(writer, plan, groups, context.topics_before)
-    told = (loss_message(loss), disagreement_message(context.disagreements), missed.message if missed else "")
-    message = "; ".join(filter(None, told))
+    lines = (loss_message(loss), disagreement_message(context.disagreements), missed.message if missed else "")
+    message = "; ".join(filter(None, lines))
     writer.end(RunOutcome.SUCCEEDED, message, groups, cluster_state=context.cluster_state)
     context.groups = len(plan.groups)
 

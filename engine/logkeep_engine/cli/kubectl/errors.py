@@ -76,7 +76,7 @@ class ApiFailed(LogkeepError):
 
 def api_error(status: int, data: bytes, *, kind: str, plural: str, namespace: str | None, name: str) -> LogkeepError:
     """Return the error that an answer with an error status means, about the objects that were asked for."""
-    told, message = _told(data)
+    names_object, message = _from_api(data)
     where = f"namespace {namespace}" if namespace is not None else "the whole cluster"
     if status == 401:
         return LoginRefused(
@@ -85,7 +85,7 @@ def api_error(status: int, data: bytes, *, kind: str, plural: str, namespace: st
         )
     if status == 403 and (lacking := _LACKING.search(message)) is not None:
         return _right_missing(lacking, namespace, where, message)
-    if status == 404 and not told:
+    if status == 404 and not names_object:
         return KindNotServed(
             f"The cluster does not serve {plural}.",
             hint="Is this the cluster that you mean? If so, its CRDs are missing or old: "
@@ -114,7 +114,7 @@ def _right_missing(lacking: re.Match[str], namespace: str | None, where: str, me
     )
 
 
-def _told(data: bytes) -> tuple[bool, str]:
+def _from_api(data: bytes) -> tuple[bool, str]:
     """Return whether the answer is about an object, and what it says. The answer for an unknown path is plain text."""
     text = data[:500].decode(errors="replace").strip()
     try:

@@ -62,8 +62,8 @@ def age(since: str | None, now: datetime) -> str:
     moment = parse_timestamp(since)
     if moment is None:
         return NOTHING
-    told = _one_unit(abs(now - moment))
-    return f"in {told}" if moment > now else told
+    text = _one_unit(abs(now - moment))
+    return f"in {text}" if moment > now else text
 
 
 def ago(since: str | None, now: datetime) -> str:
@@ -195,9 +195,9 @@ def _dry_run(status: Body) -> list[Row]:
     if not isinstance(found, Mapping):
         return []
     most = "" if found.get("counts") == "Exact" else "at most "
-    told = f"{most}{found.get('records')} records, {byte_count(int(found.get('bytes') or 0))}, "
-    told += f"{so_many(int(found.get('topics') or 0), 'topic')}, {found.get('topicsCreated', 0)} to be created"
-    rows = [("dry run", told)]
+    text = f"{most}{found.get('records')} records, {byte_count(int(found.get('bytes') or 0))}, "
+    text += f"{so_many(int(found.get('topics') or 0), 'topic')}, {found.get('topicsCreated', 0)} to be created"
+    rows = [("dry run", text)]
     if found.get("seconds") is not None:
         rows.append(("expected time", f"about {human_duration(int(found['seconds']))}: {found.get('rate')}"))
     if found.get("groups"):
@@ -234,8 +234,8 @@ def _held(status: Body) -> list[Row]:
     more = f" and {left} more" if (left := int(found.get("topics") or 0) - len(names)) > 0 else ""
     if found.get("releasedTime"):
         kept = ", ".join(str(item) for item in found.get("notReleasedList") or ())
-        told = f"{found.get('released', 0)} of {found.get('topics')} released at {found['releasedTime']}"
-        return [("held topics", f"{told}, not {kept}" if kept else told)]
+        text = f"{found.get('released', 0)} of {found.get('topics')} released at {found['releasedTime']}"
+        return [("held topics", f"{text}, not {kept}" if kept else text)]
     until = found.get("releaseTime") or "`logkeep release`"
     return [("held topics", f"{', '.join(names)}{more}: they keep all records until {until}")]
 
@@ -255,10 +255,10 @@ def dry_run_notes(body: Body) -> list[str]:
     """Return a line for each reason for which a run would be refused, and for what its dry run could not check."""
     found = part(body, "status", "dryRun") or {}
     refusals = items(body, "status", "dryRun", "refusals")
-    told = [f"refused: {item.get('reason')}: {item.get('message')}" for item in refusals]
+    lines = [f"refused: {item.get('reason')}: {item.get('message')}" for item in refusals]
     more = int(found.get("refused") or 0) - len(refusals)
-    told += [f"refused: and for {more} more reasons"] if more > 0 else []
-    return [*told, *(f"not checked: {note}" for note in found.get("notChecked") or ())]
+    lines += [f"refused: and for {more} more reasons"] if more > 0 else []
+    return [*lines, *(f"not checked: {note}" for note in found.get("notChecked") or ())]
 
 
 DRY_RUN_TOPICS = ("topic", "from", "state", "partitions", "replicas", "records", "size", "configuration")
@@ -291,11 +291,11 @@ def _verification(status: Body) -> list[Row]:
     found = part(status, "verification")
     if not isinstance(found, Mapping):
         return []
-    told = ": ".join(str(found[key]) for key in ("outcome", "message") if found.get(key))
+    text = ": ".join(str(found[key]) for key in ("outcome", "message") if found.get(key))
     count, known = found.get("partitions"), found.get("verified")
     if count is not None and known is not None:
-        told += f" ({known} of {count} partitions are verified)"
-    return [("verification", told), *((("report", str(found["report"])),) if found.get("report") else ())]
+        text += f" ({known} of {count} partitions are verified)"
+    return [("verification", text), *((("report", str(found["report"])),) if found.get("report") else ())]
 
 
 def _cluster_state(status: Body) -> list[Row]:
@@ -327,19 +327,19 @@ def _of_kind(found: Body, kind: str, more: Mapping[str, str]) -> str:
 def progress_line(progress: Body) -> str:
     """Return the progress of a run in one line."""
     size = human_bytes(float(progress.get("bytes") or 0))
-    told = [
+    lines = [
         f"{progress.get('percent', 0)}%",
         f"{progress.get('display', '0/0')} partitions",
         f"{progress.get('records', 0)} records",
         size,
     ]
     if progress.get("bytesPerSecond"):
-        told.append(f"{human_bytes(float(progress['bytesPerSecond']))}/s")
+        lines.append(f"{human_bytes(float(progress['bytesPerSecond']))}/s")
     if progress.get("secondsLeft") is not None:
-        told.append(f"{human_duration(int(progress['secondsLeft']))} left")
+        lines.append(f"{human_duration(int(progress['secondsLeft']))} left")
     if progress.get("executors") is not None:
-        told.append(f"{progress['executors']} executors")
-    return ", ".join(told)
+        lines.append(f"{progress['executors']} executors")
+    return ", ".join(lines)
 
 
 def _archive(status: Body) -> list[Row]:
@@ -391,8 +391,8 @@ def _coverage(status: Body) -> list[Row]:
         return []
     words = {"protected": "protected", "leftOut": "left out", "unmatched": "patterns without a topic"}
     words |= {"vanished": "vanished", "unreadable": "unreadable"}
-    told = [f"{coverage.get(key)} {word}" for key, word in words.items() if coverage.get(key)]
-    return [("topics", ", ".join(told) or "none")]
+    lines = [f"{coverage.get(key)} {word}" for key, word in words.items() if coverage.get(key)]
+    return [("topics", ", ".join(lines) or "none")]
 
 
 HISTORY = ("run", "outcome", "began", "seconds", "records", "bytes", "executors", "requested by", "message")
@@ -463,23 +463,23 @@ def topic_sums(body: Body, now: datetime) -> list[str]:
     """Sentences about all topics of a backup, also those that the status does not name."""
     name = str(part(body, "metadata", "name"))
     recovery, coverage = part(body, "status", "recovery") or {}, part(body, "status", "coverage") or {}
-    told = []
+    lines = []
     if coverage:
-        told.append(f"{coverage.get('protected', 0)} topics protected, {coverage.get('leftOut', 0)} left out")
+        lines.append(f"{coverage.get('protected', 0)} topics protected, {coverage.get('leftOut', 0)} left out")
     if recovery:
-        told.append(f"{recovery.get('topicsBehind', 0)} of {recovery.get('topics', 0)} behind")
-        told.append(f"all others recoverable to {ago(recovery.get('lastTime'), now)}")
+        lines.append(f"{recovery.get('topicsBehind', 0)} of {recovery.get('topics', 0)} behind")
+        lines.append(f"all others recoverable to {ago(recovery.get('lastTime'), now)}")
     unknown = part(body, "status", "retention", "unknownTopics")
     if unknown:
-        told.append(f"{unknown} with limits that the brokers do not report")
-    if not told:
+        lines.append(f"{unknown} with limits that the brokers do not report")
+    if not lines:
         return [f"{name}: no run has reported topics yet"]
     shown = [*_names(coverage), *(item.get("topic") for item in items(body, "status", "recovery", "behind"))]
     wanted = sum(int(coverage.get(key) or 0) for key in ("leftOut", "vanished", "unreadable", "unmatched"))
     wanted += int(recovery.get("topicsBehind") or 0)
     if wanted > len(shown):
-        told.append(f"{wanted - len(shown)} more are not named in the status")
-    return [f"{name}: " + "; ".join(told)]
+        lines.append(f"{wanted - len(shown)} more are not named in the status")
+    return [f"{name}: " + "; ".join(lines)]
 
 
 def _names(coverage: Body) -> Sequence[Any]:
@@ -495,13 +495,13 @@ def run_line(body: Body) -> str:
     status = part(body, "status") or {}
     if not status.get("phase"):
         return "asked for; no operator has answered yet"
-    told = [str(status.get("phase") or "Pending").lower()]
+    lines = [str(status.get("phase") or "Pending").lower()]
     if status.get("runId"):
-        told.append(f"run {status['runId']}")
+        lines.append(f"run {status['runId']}")
     if status.get("records") is not None and status.get("phase") != "Pending":
-        told.append(f"{status.get('percent', 0)}%, {status['records']} records")
-        told.append(human_bytes(float(status.get("bytes") or 0)))
+        lines.append(f"{status.get('percent', 0)}%, {status['records']} records")
+        lines.append(human_bytes(float(status.get("bytes") or 0)))
     found = condition(body, "Ready")
     if found.get("message"):
-        told.append(f"{found.get('reason')}: {found['message']}")
-    return ", ".join(told)
+        lines.append(f"{found.get('reason')}: {found['message']}")
+    return ", ".join(lines)

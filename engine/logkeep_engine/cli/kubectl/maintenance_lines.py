@@ -40,8 +40,8 @@ def _kept_as(snapshots: Body, generations: Body | None) -> tuple[str, str]:
 
 def _exact_after(snapshots: Body) -> str:
     nowhere = snapshots.get("exactNowhere")
-    told = _shown(snapshots.get("exactAfter"), "all are")
-    return f"{told}; {so_many(int(nowhere), 'partition')} nowhere" if nowhere else told
+    text = _shown(snapshots.get("exactAfter"), "all are")
+    return f"{text}; {so_many(int(nowhere), 'partition')} nowhere" if nowhere else text
 
 
 def kept_points(body: Body, now: datetime) -> list[tuple[str, ...]]:
@@ -59,25 +59,25 @@ def kept_points(body: Body, now: datetime) -> list[tuple[str, ...]]:
 def planned_removals(body: Body) -> list[str]:
     """Return a line for each topic of which a dry run says that retention would remove something, and for those of
     which nothing would go because the spec does not choose them."""
-    told = [
+    lines = [
         f"retention would remove {_amount(item)} of {_shown(item.get('topic'))}: {_shown(item.get('why'))}"
         for item in items(body, "status", "dryRun", "retention", "topicList")
     ]
     found = part(body, "status", "dryRun", "retention")
     if not isinstance(found, dict):
-        return told
+        return lines
     more = int(found.get("topics") or 0) - len({item.get("topic") for item in found.get("topicList") or ()})
-    told += [f"retention would remove something of {so_many(more, 'topic')} more"] if more > 0 else []
+    lines += [f"retention would remove something of {so_many(more, 'topic')} more"] if more > 0 else []
     spared = int(found.get("topicsUnchosen") or 0)
-    return told + (
+    return lines + (
         [f"retention would leave {so_many(spared, 'topic')} alone that spec.topics does not choose"] if spared else []
     )
 
 
 def _amount(found: Body) -> str:
-    told = so_many(int(found.get("segments") or 0), "segment")
-    told += f", {so_many(int(found['snapshots']), 'snapshot')}" if found.get("snapshots") else ""
-    return f"{told}, {human_bytes(float(found.get('bytes') or 0))}"
+    text = so_many(int(found.get("segments") or 0), "segment")
+    text += f", {so_many(int(found['snapshots']), 'snapshot')}" if found.get("snapshots") else ""
+    return f"{text}, {human_bytes(float(found.get('bytes') or 0))}"
 
 
 def _retention(body: Body, now: datetime) -> list[Row]:
@@ -86,17 +86,17 @@ def _retention(body: Body, now: datetime) -> list[Row]:
         return []
     rows = []
     for name, key in (("removed", "removed"), ("deleted", "deleted"), ("waits for deletion", "waiting")):
-        told = so_many(int(found.get(f"{key}Segments") or 0), "segment")
+        text = so_many(int(found.get(f"{key}Segments") or 0), "segment")
         if found.get(f"{key}Snapshots"):
-            told += f", {so_many(int(found[f'{key}Snapshots']), 'snapshot')}"
-        rows.append((name, f"{told}, {byte_count(int(found.get(f'{key}Bytes') or 0))}"))
+            text += f", {so_many(int(found[f'{key}Snapshots']), 'snapshot')}"
+        rows.append((name, f"{text}, {byte_count(int(found.get(f'{key}Bytes') or 0))}"))
     rows[0] = (rows[0][0], f"{rows[0][1]}, by run {found.get('runId')}")
     locked = found.get("locked")
     if isinstance(locked, dict):
-        told = so_many(int(locked.get("objects") or 0), "object")
-        told += f", the last until {ago(locked['until'], now)}" if locked.get("until") else ""
-        told += f", {locked['legalHolds']} with a legal hold" if locked.get("legalHolds") else ""
-        rows.append(("locked by the store", f"{told}: first {locked.get('first')}"))
+        text = so_many(int(locked.get("objects") or 0), "object")
+        text += f", the last until {ago(locked['until'], now)}" if locked.get("until") else ""
+        text += f", {locked['legalHolds']} with a legal hold" if locked.get("legalHolds") else ""
+        rows.append(("locked by the store", f"{text}: first {locked.get('first')}"))
     if found.get("holds"):
         rows.append(("holds", str(found["holds"])))
     return [*rows, ("kept points", str(found.get("points", 0)))]
@@ -106,8 +106,8 @@ def _keys(body: Body, now: datetime) -> list[Row]:
     found = part(body, "status", "reconcile")
     if not isinstance(found, dict):
         return []
-    told = f"{ago(found.get('endTime'), now)}: {found.get('keys', 0)} keys, {found.get('stale', 0)} stale"
-    return [("keys compared", told + (f", {found['missing']} missing" if found.get("missing") else ""))]
+    text = f"{ago(found.get('endTime'), now)}: {found.get('keys', 0)} keys, {found.get('stale', 0)} stale"
+    return [("keys compared", text + (f", {found['missing']} missing" if found.get("missing") else ""))]
 
 
 def _shown(value: object, nothing: str = NOTHING) -> str:

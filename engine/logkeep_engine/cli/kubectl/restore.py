@@ -223,13 +223,13 @@ def _print(body: dict[str, Any], output: Output) -> None:
 
 def _line(body: Mapping[str, Any]) -> str:
     ready = lines.condition(body, "Ready")
-    told = [str(lines.part(body, "status", "phase") or "Pending").lower()]
+    notes = [str(lines.part(body, "status", "phase") or "Pending").lower()]
     progress = lines.part(body, "status", "progress")
     if isinstance(progress, Mapping):
-        told.append(lines.progress_line(progress))
+        notes.append(lines.progress_line(progress))
     if ready.get("message"):
-        told.append(f"{ready.get('reason')}: {ready['message']}")
-    return ", ".join(told)
+        notes.append(f"{ready.get('reason')}: {ready['message']}")
+    return ", ".join(notes)
 
 
 def _wait(cluster: Kubernetes, name: str, timeout: float | None, output: Output) -> None:

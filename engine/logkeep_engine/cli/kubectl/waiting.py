@@ -117,10 +117,10 @@ def _wait(
             end = ended(body)
             if end is not None:
                 return body, end
-            told = line(body)
-            if told != last:
-                say(told)
-                last = told
+            reported = line(body)
+            if reported != last:
+                say(reported)
+                last = reported
             if until is not None and time.monotonic() > until:
                 raise StillRunning(f"The run has not ended within {timeout:g} s. It is not stopped.", hint=hint)
             time.sleep(POLL_SECONDS)

@@ -42,13 +42,13 @@ from logkeep_engine.restore.model.compared_items import (
     ComparedItems,
     compared_acls,
     compared_quotas,
+    describe_kept,
+    describe_refused,
+    describe_users,
     first_of,
     known_count,
     names_of,
     report_of,
-    told_kept,
-    told_of_users,
-    told_refused,
     turn,
     users_to_create,
 )
@@ -56,12 +56,12 @@ from logkeep_engine.restore.model.context import Planned, RestoreContext
 from logkeep_engine.restore.model.point import end_before
 from logkeep_engine.restore.model.selection import shown
 from logkeep_engine.restore.model.state import ACLS_SENT, RestoreState
-from logkeep_engine.restore.model.wide_acls import told_held_back
+from logkeep_engine.restore.model.wide_acls import describe_held_back
 from logkeep_engine.restore.positions.resource_configs import (
     BroughtConfigs,
     bring_configs,
     configs_of_metrics,
-    told_configs,
+    describe_brought_configs,
 )
 from logkeep_engine.stored import reading
 
@@ -99,7 +99,7 @@ class ClusterDifferences:
             hidden=bool(wanted) and not there,
         )
 
-    def told(self) -> Iterator[str]:
+    def describe(self) -> Iterator[str]:
         """Yield the warnings."""
         if self.settings:
             unset = "not reported" if self.hidden else "not set"
@@ -169,7 +169,7 @@ def check_everything(context: RestoreContext, archived: ArchiveState) -> list[st
     state = _read(context, end)
     with refusals:
         _check_target(state, context.control)
-    return [*_told_lacking(state), *_told_gone(context, archived, end)]
+    return [*_describe_lacking(state), *_describe_gone(context, archived, end)]
 
 
 def _end(context: RestoreContext, archived: ArchiveState) -> Commit:
@@ -234,14 +234,14 @@ def _check_target(state: ClusterState, control: ControlPlane) -> None:
     _look(control.acls, state.acls)()
 
 
-def _told_lacking(state: ClusterState) -> Iterator[str]:
+def _describe_lacking(state: ClusterState) -> Iterator[str]:
     """Yield the warnings about kinds that the archive does not have."""
     for reason, keys in groupby(state.reasons, key=lambda key: state.reasons[key]):
         kinds = [KINDS.get(key, key) for key in keys]
         yield f"the archive does not have the {', '.join(kinds)} of run {state.run_id}: {reason}: set them by hand"
 
 
-def _told_gone(context: RestoreContext, archived: ArchiveState, end: Commit) -> Iterator[str]:
+def _describe_gone(context: RestoreContext, archived: ArchiveState, end: Commit) -> Iterator[str]:
     """Yield the warning about topics of earlier runs that the cluster had no more when the run was planned. With a time
     as the point, topics that are not in the run may be younger."""
     if context.spec.point is not None and context.spec.point.time is not None:
@@ -296,15 +296,15 @@ def plan_cluster_state(
     )
     each = "the ACL" if len(acls.missing) == 1 else f"each of the {len(acls.missing)} ACLs"
     untried = f"whether the cluster accepts {each}" if acls.missing else ""
-    told = [
-        *told_held_back(acls.held, would=True),
-        *told_refused("ACL", acls.strange, would=True),
-        *told_refused("client quota", refused, would=True),
-        *told_kept(quotas),
-        *told_configs(bring_configs(control, configs_of_metrics(state), only_check=True), would=True),
-        *ClusterDifferences.between(state, control).told(),
+    text = [
+        *describe_held_back(acls.held, would=True),
+        *describe_refused("ACL", acls.strange, would=True),
+        *describe_refused("client quota", refused, would=True),
+        *describe_kept(quotas),
+        *describe_brought_configs(bring_configs(control, configs_of_metrics(state), only_check=True), would=True),
+        *ClusterDifferences.between(state, control).describe(),
     ]
-    return planned, told, [untried] if untried else []
+    return planned, text, [untried] if untried else []
 
 
 # ---- doing it
@@ -322,9 +322,9 @@ class _Others:
         columns = [*ResourceConfig._fields, "outcome", "reason"]
         return {"configs": {"columns": columns, "rows": self.metrics.rows()}, **self.differences.rows()}
 
-    def told(self) -> list[str]:
+    def describe(self) -> list[str]:
         """Return the warnings."""
-        return [*told_configs(self.metrics), *self.differences.told()]
+        return [*describe_brought_configs(self.metrics), *self.differences.describe()]
 
 
 def restore_cluster_state(context: RestoreContext, planned: Planned) -> tuple[ClusterStateFacts | None, list[str]]:
@@ -411,7 +411,7 @@ def _written(
         users_to_create=tuple(names_of(users)),
         report=document,
     )
-    return facts, [*told_of_users(quotas, acls, names_of(users), document), *others.told()]
+    return facts, [*describe_users(quotas, acls, names_of(users), document), *others.describe()]
 
 
 def _features(control: ControlPlane, state: ClusterState) -> Mapping[str, int]:

@@ -18,7 +18,7 @@ from logkeep_engine.contract.values import so_many
 from logkeep_engine.kafka.features import METADATA_VERSION
 from logkeep_engine.kafka.user_requests import Acl, Quota, ScramUser
 from logkeep_engine.kafka.users import Known, SetRefused
-from logkeep_engine.restore.model.wide_acls import held_back, known_principals, told_held_back
+from logkeep_engine.restore.model.wide_acls import describe_held_back, held_back, known_principals
 
 T = TypeVar("T")
 
@@ -145,20 +145,22 @@ def report_of(
     return (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode()
 
 
-def told_of_users(
+def describe_users(
     quotas: BroughtItems[Quota], acls: BroughtItems[Acl], users: Sequence[str], document: str
 ) -> Iterator[str]:
     """Yield the warnings about what did not come back. `document` has all of it."""
     where = f" ({document})"
-    yield from told_held_back(acls.compared.held, where)
-    yield from told_refused("ACL", acls.refused, where)
-    yield from told_refused("client quota", quotas.refused, where)
-    yield from told_kept(quotas.compared, where)
+    yield from describe_held_back(acls.compared.held, where)
+    yield from describe_refused("ACL", acls.refused, where)
+    yield from describe_refused("client quota", quotas.refused, where)
+    yield from describe_kept(quotas.compared, where)
     if users:
         yield f"create these SCRAM users with new passwords, which no archive has: {first_of(users, MAX_LIST)}"
 
 
-def told_refused(what: str, refused: Sequence[SetRefused[T]], where: str = "", *, would: bool = False) -> Iterator[str]:
+def describe_refused(
+    what: str, refused: Sequence[SetRefused[T]], where: str = "", *, would: bool = False
+) -> Iterator[str]:
     """Yield the warning about items that the target does not take; or `would` not, in a dry run."""
     if refused:
         listed = first_of([f"{item.item} ({item.reason})" for item in refused])
@@ -169,7 +171,7 @@ def told_refused(what: str, refused: Sequence[SetRefused[T]], where: str = "", *
         yield f"{so_many(len(refused), what)} {does} set: {listed}{wider}: set them by hand{where}"
 
 
-def told_kept(quotas: ComparedItems[Quota], where: str = "") -> Iterator[str]:
+def describe_kept(quotas: ComparedItems[Quota], where: str = "") -> Iterator[str]:
     """Yield the warning about quotas that the target has with another value."""
     if quotas.kept:
         have = "has" if len(quotas.kept) == 1 else "have"

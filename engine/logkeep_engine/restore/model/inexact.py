@@ -142,8 +142,8 @@ _NOWHERE_HINT = (
 
 def refuse_exact_nowhere(archived: ArchiveState, topics: Iterable[TopicEntry]) -> None:
     """Raises SpecError for a partition of these topics of which no point is exact."""
-    for told in exact_nowhere(archived, topics):
-        raise SpecError(f"spec.point: {told}", hint=_NOWHERE_HINT)
+    for reason in exact_nowhere(archived, topics):
+        raise SpecError(f"spec.point: {reason}", hint=_NOWHERE_HINT)
 
 
 def exact_nowhere(archived: ArchiveState, topics: Iterable[TopicEntry]) -> Iterator[str]:

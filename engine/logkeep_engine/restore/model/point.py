@@ -117,17 +117,17 @@ def plan_point(
     """Return the point in these topics. Raises SpecError for offsets that the archive does not have, or does not have
     any more. Without a point, what is missing is reported."""
     if point is None:
-        told = (*_not_exact(archived, topics, PointPlan(archived.commit)), *exact_nowhere(archived, topics))
-        return PlannedPoint(None, told)
+        lines = (*_not_exact(archived, topics, PointPlan(archived.commit)), *exact_nowhere(archived, topics))
+        return PlannedPoint(None, lines)
     if point.run is not None:
         newest = archive.load()
         plan = PointPlan(last_with(archived, newest, topics, point.run), newest=newest.commit)
         refuse_exact_nowhere(archived, topics)
         _refuse_not_exact(_as_of(archive, archived, plan.seen, newest), topics, plan, newest)
         return PlannedPoint(plan)
-    warnings = [] if point.time is None else _told_incomplete(archive, archived, topics, point.time)
+    warnings = [] if point.time is None else _describe_incomplete(archive, archived, topics, point.time)
     if point.as_of is None:
-        warnings += _told_divided(archived, topics)
+        warnings += _describe_divided(archived, topics)
     plan = bounds_of_point(archive.storage, archived, topics, point, seen=archived.commit)
     refuse_inexact(archived, topics, plan.ends, plan.before)
     _refuse_not_exact(archived, topics, plan)
@@ -161,8 +161,8 @@ def _as_of(archive: Archive, archived: ArchiveState, seen: int, newest: ArchiveS
 def _refuse_not_exact(
     archived: ArchiveState, topics: Iterable[TopicEntry], plan: PointPlan, later: ArchiveState | None = None
 ) -> None:
-    for told in _not_exact(archived, topics, plan, later):
-        raise SpecError(f"spec.point: {told}", hint="Choose a later point, or leave spec.point out.")
+    for reason in _not_exact(archived, topics, plan, later):
+        raise SpecError(f"spec.point: {reason}", hint="Choose a later point, or leave spec.point out.")
 
 
 def _not_exact(
@@ -172,10 +172,10 @@ def _not_exact(
     names = {topic.topic_id: topic.name for topic in topics}
     for key in not_exact(archived, plan.ends, plan.before, later):
         if key[0] in names:
-            yield _told_not_exact(archived, key, names[key[0]])
+            yield _describe_not_exact(archived, key, names[key[0]])
 
 
-def _told_not_exact(archived: ArchiveState, key: Partition, name: str) -> str:
+def _describe_not_exact(archived: ArchiveState, key: Partition, name: str) -> str:
     first, removed = exact_by_snapshots(archived, key), archived.removed[key][-1][1]
     if first is None or first.time == NO_TIME:
         since = f"after offset {removed} only, and no older snapshot has what was written to its keys before"
@@ -199,8 +199,8 @@ def ends_as_of(
         is_later = first is not None and first.time != NO_TIME and first.time >= moment
         # Retention has not touched a point below all that it removed.
         if is_later and (found is None or found > archived.removed[key][0][0]):
-            told = _told_not_exact(archived, key, topic.name)
-            raise SpecError(f"spec.point: {told}", hint="Choose a later point, or leave spec.point out.")
+            text = _describe_not_exact(archived, key, topic.name)
+            raise SpecError(f"spec.point: {text}", hint="Choose a later point, or leave spec.point out.")
         return found
 
     def first_in(topic: TopicEntry, key: Partition) -> int | None:
@@ -250,7 +250,9 @@ def _ends(archived: ArchiveState, topics: Sequence[TopicEntry], point: PointSpec
     return ends
 
 
-def _told_incomplete(archive: Archive, archived: ArchiveState, topics: Sequence[TopicEntry], moment: int) -> list[str]:
+def _describe_incomplete(
+    archive: Archive, archived: ArchiveState, topics: Sequence[TopicEntry], moment: int
+) -> list[str]:
     """Return the warning for topics of which the archive does not have everything up to a time."""
     complete = complete_until(archive, archived, [topic.topic_id for topic in topics])
     short = {topic.name: complete[topic.topic_id] for topic in topics if complete.get(topic.topic_id, moment) < moment}
@@ -263,7 +265,7 @@ def _told_incomplete(archive: Archive, archived: ArchiveState, topics: Sequence[
     ]
 
 
-def _told_divided(archived: ArchiveState, topics: Iterable[TopicEntry]) -> list[str]:
+def _describe_divided(archived: ArchiveState, topics: Iterable[TopicEntry]) -> list[str]:
     """Return the warning for transactions that may have written to several partitions."""
     with_some = [
         f"topic {topic.name} partition {partition}"
@@ -389,7 +391,7 @@ def groups_at(archive: Archive, archived: ArchiveState, point: PointSpec, plan: 
     if point.time is not None:
         return PointGroups() if end is None else PointGroups(archived.in_branches(end.groups), end.run_id, end.time)
     if plan.ends:
-        return PointGroups(tuple(_not_behind(archive, archived, plan)))
+        return PointGroups(tuple(_within_point(archive, archived, plan)))
     return PointGroups(archived.groups) if end is None else PointGroups(archived.groups, end.run_id, end.time)
 
 
@@ -404,7 +406,7 @@ def end_before(archive: Archive, archived: ArchiveState, point: PointSpec | None
     return None if last is None else view.end_of(archive, last, archived.commit)
 
 
-def _not_behind(archive: Archive, archived: ArchiveState, plan: PointPlan) -> list[GroupEntry]:
+def _within_point(archive: Archive, archived: ArchiveState, plan: PointPlan) -> list[GroupEntry]:
     wanted = {(entry.group_id, entry.topic_id, entry.partition): entry for entry in archived.groups}
     ends = {where: plan.ends.get(where[1:]) for where in wanted}
     found = {where: entry for where, entry in wanted.items() if (end := ends[where]) is None or entry.offset <= end}

@@ -81,10 +81,10 @@ class PointPreview:
     def __str__(self) -> str:
         cut = sum(item.end < item.archived_end for item in self.partitions)
         ends = f"{cut} of {so_many(len(self.partitions), 'partition')} end before their archived end"
-        return f"at most {so_many(self.records, 'record')}; {ends}; {told_groups(self.groups)}"
+        return f"at most {so_many(self.records, 'record')}; {ends}; {describe_groups(self.groups)}"
 
 
-def told_groups(groups: PointGroups) -> str:
+def describe_groups(groups: PointGroups) -> str:
     """Whose positions consumer groups would get."""
     if groups.run_id:
         return f"consumer groups as run {groups.run_id} has archived them, which ended at {moment(groups.time)}"

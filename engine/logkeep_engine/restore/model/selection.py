@@ -11,9 +11,9 @@ from logkeep_engine.archive.catalog.facts import TopicEntry, is_branch_id
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.incarnations import Shows, as_counted, held, incarnations, taken_topics
 from logkeep_engine.contract.model import replace
-from logkeep_engine.contract.pattern_lists import told_unmatched
+from logkeep_engine.contract.pattern_lists import describe_unmatched
 from logkeep_engine.contract.patterns import NamePatterns, Pattern, RenameRule
-from logkeep_engine.contract.restored_topics import ChosenPartition, RestoreTopics, told_unused
+from logkeep_engine.contract.restored_topics import ChosenPartition, RestoreTopics, describe_unused
 from logkeep_engine.errors import NoTopicMatches, SpecError
 from logkeep_engine.kafka.internal import INTERNAL_TOPICS
 
@@ -84,11 +84,11 @@ def select_topics(
     chosen = [topic for name, topic in by_name.items() if patterns.chooses(name)]
     _refuse_unused(topic_ids, chosen)
     names = [topic.name for topic in chosen]
-    notes = told_unmatched("spec.topics.include", topics.include, names, "topic of the archive")
-    notes += told_unused("spec.topics.rename", topics.rename, names, "topic that is restored")
-    notes += [_told(state, found[topic.name], topic) for topic in chosen if len(found[topic.name]) > 1]
+    notes = describe_unmatched("spec.topics.include", topics.include, names, "topic of the archive")
+    notes += describe_unused("spec.topics.rename", topics.rename, names, "topic that is restored")
+    notes += [_describe_choice(state, found[topic.name], topic) for topic in chosen if len(found[topic.name]) > 1]
     notes += [
-        _told_branch(state, topic, topic_ids.get(topic.name, ""))
+        _describe_branch(state, topic, topic_ids.get(topic.name, ""))
         for topic in chosen
         if state.branch_ids(topic.topic_id)
     ]
@@ -213,7 +213,7 @@ def _is(state: ArchiveState, topic: TopicEntry, chosen: str) -> bool:
     return topic.topic_id == chosen or chosen in state.branch_ids(topic.topic_id)
 
 
-def _told_branch(state: ArchiveState, topic: TopicEntry, chosen: str) -> str:
+def _describe_branch(state: ArchiveState, topic: TopicEntry, chosen: str) -> str:
     """Return the warning for a topic whose log the cluster has cut off while it was archived."""
     ids = state.branch_ids(topic.topic_id)
     others = ", ".join(_branch(state, topic, item) for item in ids[-MAX_NAMES_SHOWN:] if item != chosen)
@@ -246,7 +246,7 @@ def _refuse_unused(topic_ids: Mapping[str, str], chosen: Sequence[TopicEntry]) -
         )
 
 
-def _told(state: ArchiveState, found: Sequence[TopicEntry], chosen: TopicEntry) -> str:
+def _describe_choice(state: ArchiveState, found: Sequence[TopicEntry], chosen: TopicEntry) -> str:
     """Return the warning for a topic with several incarnations."""
     others = [topic for topic in found if topic is not chosen]
     return (

@@ -21,7 +21,7 @@ from logkeep_engine.contract.restored_topics import (
     RestoreTopics,
     TopicConfigs,
     TopicRetention,
-    told_unused,
+    describe_unused,
 )
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import TargetUnsuitable, TopicExists
@@ -108,11 +108,11 @@ def refuse_existing(
     there = [choice.target for choice in choices if choice.target in names]
     if there:
         sources = {choice.source.name for choice in choices}
-        unused = told_unused("spec.topics.rename", renames, sources, "topic that is restored")
+        unused = describe_unused("spec.topics.rename", renames, sources, "topic that is restored")
         raise TopicExists(
             f"{'topic' if len(there) == 1 else 'topics'} {_listing(there)} already "
             f"exist{'s' if len(there) == 1 else ''} "
-            f"on the target cluster; {''.join(f'{told}; ' for told in unused)}nothing was written",
+            f"on the target cluster; {''.join(f'{reported}; ' for reported in unused)}nothing was written",
             hint=f"{_OF_EVERYTHING} If an earlier restore of everything has created them, continue it with "
             "spec.ifTopicExists: Resume."
             if everything
@@ -268,7 +268,7 @@ def kept_instead(refused: str, own: Mapping[str, str]) -> Mapping[str, str]:
     return HELD if refused == POLICY and not is_deleted(own) else {}
 
 
-def told_refused_key(target: str, key: str, own: Mapping[str, str], why: str) -> str:
+def describe_refused_key(target: str, key: str, own: Mapping[str, str], why: str) -> str:
     """Return the warning about a key of a topic's own configuration that the cluster does not take."""
     instead = ", ".join(f"{name}={value}" for name, value in sorted(kept_instead(key, own).items(), reverse=True))
     kept = f" So that it still deletes nothing, it has {instead}." if instead else ""

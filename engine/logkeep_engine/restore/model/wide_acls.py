@@ -53,7 +53,7 @@ def _reasons(acl: Acl, known: set[str], consent: RestoredAcls, wanted: NamePatte
         yield "the cluster does not know its principal, and spec.acls.principals does not name it"
 
 
-def told_held_back(held: Mapping[Acl, str], where: str = "", *, would: bool = False) -> Iterator[str]:
+def describe_held_back(held: Mapping[Acl, str], where: str = "", *, would: bool = False) -> Iterator[str]:
     """Yield the warning about ACLs that were held back; or that `would` be, in a dry run."""
     if not held:
         return
@@ -63,8 +63,8 @@ def told_held_back(held: Mapping[Acl, str], where: str = "", *, would: bool = Fa
     deny, were = "denies" if denying == 1 else "deny", "was" if len(held) == 1 else "were"
     wider = f"; {denying} of them {deny}, so other users may do more than before" if denying else ""
     does, what = ("would be", "name them there") if would else (were, "set those that you need by hand")
-    told = f"{so_many(len(held), 'ACL')} {does} held back, since spec.acls does not name {_them(len(held))}"
-    yield f"{told}: {listed}{more}{wider}: {what}{where}"
+    text = f"{so_many(len(held), 'ACL')} {does} held back, since spec.acls does not name {_them(len(held))}"
+    yield f"{text}: {listed}{more}{wider}: {what}{where}"
 
 
 def _them(count: int) -> str:

@@ -72,7 +72,7 @@ def listed_in(storage: Storage, used: Used) -> Iterator[ObjectInfo]:
         yield from storage.list(folder)
 
 
-def told_cold(cold: Sequence[ColdObject]) -> str:
+def describe_cold(cold: Sequence[ColdObject]) -> str:
     """Return the number of cold objects, with their bytes, classes and the first names."""
     classes = ", ".join(sorted({item.info.storage_class for item in cold}))
     size = human_bytes(sum(item.info.size for item in cold))
@@ -85,7 +85,7 @@ def refuse_cold(storage: Storage, cold: Sequence[ColdObject]) -> None:
     """Raises ObjectCold if there are some."""
     if cold:
         raise ObjectCold(
-            f"The restore reads what cannot be read before it is retrieved from {storage.uri}: {told_cold(cold)}; "
+            f"The restore reads what cannot be read before it is retrieved from {storage.uri}: {describe_cold(cold)}; "
             "nothing was written to Kafka",
             hint="Set spec.source.retrieval: the restore then has the objects retrieved, which the store bills, and "
             "waits. Or retrieve them with the store's own tools first.",
@@ -194,7 +194,7 @@ class ObjectRetrieval:
 
     def _ask(self, cold: Sequence[ColdObject], how: Retrieval) -> None:
         new = [item for item in cold if not item.retrieving]
-        log.info("retrieving %s; %d of them were asked for before", told_cold(cold), len(cold) - len(new))
+        log.info("retrieving %s; %d of them were asked for before", describe_cold(cold), len(cold) - len(new))
         with ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="logkeep-retrieve") as pool:
             asked = [pool.submit(self._storage.retrieve, item, how.days, how.tier.value) for item in new]
             try:
@@ -210,11 +210,11 @@ class ObjectRetrieval:
             if waited >= how.max_wait_seconds:
                 raise StorageUnavailable(
                     f"After {human_duration(waited)} (spec.source.retrieval.maxWait) the store has not retrieved "
-                    f"{told_cold(cold)}; nothing was written to Kafka",
+                    f"{describe_cold(cold)}; nothing was written to Kafka",
                     hint="The retrieval continues. Start the restore again: it requests nothing twice.",
                 )
             self._context.reporter.waits(
-                f"The store is retrieving {told_cold(cold)}; {total - len(cold)} of {total} can be read."
+                f"The store is retrieving {describe_cold(cold)}; {total - len(cold)} of {total} can be read."
             )
             time.sleep(min(max(POLL_SECONDS, _SECONDS_PER_OBJECT * len(cold)), how.max_wait_seconds - waited))
             self._context.permit()

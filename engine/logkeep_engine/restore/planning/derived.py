@@ -197,9 +197,9 @@ def refuse_other_topics(plan: RestorePlan, derived: Mapping[str, TopicPlan], nam
                 continue
             said, own = getattr(known, field.name), getattr(wanted, field.name)
             if said != own:
-                told = "" if field.name == "partitions" else f": {said!r} instead of {own!r}"
+                text = "" if field.name == "partitions" else f": {said!r} instead of {own!r}"
                 raise _altered(
-                    name, f"of topic {topic.target!r} it has another {_WORDS.get(field.name, field.name)}{told}"
+                    name, f"of topic {topic.target!r} it has another {_WORDS.get(field.name, field.name)}{text}"
                 )
 
 

@@ -12,12 +12,12 @@ from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import BrokerRefused
-from logkeep_engine.report import told_warnings
+from logkeep_engine.report import bounded_warnings
 from logkeep_engine.restore.model.context import Planned, RestoreContext
 from logkeep_engine.restore.model.state import counted_ids
 from logkeep_engine.restore.planning import restored_before
 from logkeep_engine.restore.planning.planner import RestorePlanner
-from logkeep_engine.restore.topics.held_topics import held_now, told_held
+from logkeep_engine.restore.topics.held_topics import describe_held, held_now
 
 
 def borne_out(context: RestoreContext, claimed: RunResult) -> RunResult:
@@ -38,8 +38,8 @@ def borne_out(context: RestoreContext, claimed: RunResult) -> RunResult:
     except BrokerRefused as error:
         if not context.spec.everything:
             raise
-        told = f"it is no longer known whether the cluster has what run {run_id} has restored: {error.message}"
-        return replace(claimed, warnings=told_warnings([told, *claimed.warnings]))
+        text = f"it is no longer known whether the cluster has what run {run_id} has restored: {error.message}"
+        return replace(claimed, warnings=bounded_warnings([text, *claimed.warnings]))
     return claimed
 
 
@@ -50,15 +50,15 @@ def of_earlier(context: RestoreContext, earlier: RunResult) -> tuple[RestoreCont
     return context, RestorePlanner(context).load_finished(found=earlier.earlier_run is not None)
 
 
-def of_now(found: RunResult, run_id: str, start_time: float, spec: KafkaRestoreSpec, told: str) -> RunResult:
+def of_now(found: RunResult, run_id: str, start_time: float, spec: KafkaRestoreSpec, text: str) -> RunResult:
     """Return the result of a start of `run_id` that restores nothing, since `found` is the result of the same restore.
-    Its message is `told`, and which topics are held now."""
+    Its message is `text`, and which topics are held now."""
     return replace(
         found,
         run_id=run_id,
         start_time=start_time,
         end_time=time.time(),
-        message="; ".join(filter(None, (told, told_held(found.held_topics, spec.topics.hold_for)))),
+        message="; ".join(filter(None, (text, describe_held(found.held_topics, spec.topics.hold_for)))),
         earlier_run=found.earlier_run or found.run_id,
         earlier_end=found.end_time if found.earlier_end is None else found.earlier_end,
     )

@@ -59,23 +59,23 @@ from logkeep_engine.restore.positions.resource_configs import look_at_groups
 from logkeep_engine.restore.sending.division.partitioners import refuse_other_partitioners, with_partitioners
 from logkeep_engine.restore.sending.division.step import refuse_many_pairs
 from logkeep_engine.restore.sending.without_records import refuse_outside, refuse_without_key
-from logkeep_engine.restore.streams.same import Extent, filling_of, refuse_far, told_filling
-from logkeep_engine.restore.topics.emptiness import refuse_damaged, refuse_empty, refuse_unfinished, told_empty
+from logkeep_engine.restore.streams.same import Extent, describe_filling, filling_of, refuse_far
+from logkeep_engine.restore.topics.emptiness import describe_empty, refuse_damaged, refuse_empty, refuse_unfinished
 from logkeep_engine.restore.topics.hold_notes import refuse_held_by_others
 from logkeep_engine.restore.topics.kafka_topics import refuse_too_many
 from logkeep_engine.restore.topics.replacing import (
+    as_the_topic,
     check_replaceable,
     refuse_unconfirmed,
     refuse_unconfirmed_plan,
     stand_in,
-    told_of_the_topic,
 )
 from logkeep_engine.restore.topics.retention import (
     RestoredTopics,
+    describe_defaults,
     lacks_own,
     refuse_going,
     source_defaults,
-    told_defaults,
 )
 from logkeep_engine.restore.topics.targets import check_created, check_same
 
@@ -219,18 +219,18 @@ class RestorePlanner:
         left_out: tuple[str, ...] = ()
         if context.drill is not None:
             warm = warm_part(context.archive.storage, archived, choices)
-            context.drill.cold_segments, left_out = warm.segments, warm.told
+            context.drill.cold_segments, left_out = warm.segments, warm.notes
             archived, choices = context.drill.narrowed(warm.archived, choices)
         archived = only_chosen(archived, spec.topics.partitions)
         existing = self._existing(choices)
         replaced = self._replaced(choices, existing)
         existing = {name: topic for name, topic in existing.items() if name not in replaced}
-        warnings = [*seen.warnings, *selection.warnings, *pointed.warnings, *told_empty(archived, choices, whole)]
+        warnings = [*seen.warnings, *selection.warnings, *pointed.warnings, *describe_empty(archived, choices, whole)]
         warnings += left_out
         with refusals:
             warnings += check_everything(context, archived)
-        told, existing = self._check_targets(archived, choices, existing, replaced)
-        told += self._check_keeping(archived, choices, existing, pointed.plan)
+        reported, existing = self._check_targets(archived, choices, existing, replaced)
+        reported += self._check_keeping(archived, choices, existing, pointed.plan)
         extents = extents_of(spec.offsets, archived, choices, pointed.plan)
         warnings += self._fill(archived, choices, extents)
         findings = self._check_archive(archived, choices, pointed.plan, whole)
@@ -243,7 +243,7 @@ class RestorePlanner:
             topics=self._plan_topics(archived, every, pointed.plan, choices, existing, replaced, extents),
             surveys=findings.surveys,
             loss=findings.loss,
-            warnings=(*warnings, *told, *findings.warnings),
+            warnings=(*warnings, *reported, *findings.warnings),
             batching=batching,
             point=pointed.plan,
         )
@@ -255,8 +255,8 @@ class RestorePlanner:
         for refuse in (refuse_without_key, refuse_outside, refuse_too_many):
             with refusals:
                 refuse(context, planned)
-        planned, told = with_partitioners(context, planned)
-        plan = replace(planned.plan, warnings=(*plan.warnings, *told))
+        planned, reported = with_partitioners(context, planned)
+        plan = replace(planned.plan, warnings=(*plan.warnings, *reported))
         if context.dry_run:
             return replace(planned, plan=plan)
         plan = self._with_producer_ids(plan)
@@ -331,10 +331,10 @@ class RestorePlanner:
                 warnings += refuse_held_by_others(context, existing)
         with context.refusals:
             warnings += refuse_going(found, wanted.retention, drill=context.drill is not None)
-        warnings += restored.told_unknown_sizes()
+        warnings += restored.describe_unknown_sizes()
         if any(lacks_own(choice.source, wanted.configs) for choice in created):
-            source, told = source_defaults(context.archive, archived, self._spec.point)
-            warnings += [*told, *told_defaults(created, wanted, source, defaults)]
+            source, reported = source_defaults(context.archive, archived, self._spec.point)
+            warnings += [*reported, *describe_defaults(created, wanted, source, defaults)]
         return warnings
 
     def _has_no_groups(self) -> bool:
@@ -373,8 +373,8 @@ class RestorePlanner:
             if self._retrieval.wanted is None:
                 self._context.refusals.add(error)
                 return Findings(cold=True)
-            told = error.message.removesuffix("; nothing was written to Kafka")
-            return Findings(cold=True, warnings=(f"{told}: it would have them retrieved, and wait",))
+            reported = error.message.removesuffix("; nothing was written to Kafka")
+            return Findings(cold=True, warnings=(f"{reported}: it would have them retrieved, and wait",))
 
     def _replaced(
         self, choices: Sequence[Choice], existing: Mapping[str, ExistingTopic]
@@ -415,7 +415,7 @@ class RestorePlanner:
             for error in unwritable:
                 with self._context.refusals:
                     raise error
-        with told_of_the_topic():
+        with as_the_topic():
             check_created(self._control, made)
 
     def _existing(self, choices: Sequence[Choice]) -> dict[str, ExistingTopic]:
@@ -495,7 +495,7 @@ class RestorePlanner:
                 with self._context.refusals:
                     refuse_far(choice.target, partition, extent, filling)
                 fillings[choice.target, partition] = filling
-        return told_filling(fillings)
+        return describe_filling(fillings)
 
     def _with_producer_ids(self, plan: RestorePlan) -> RestorePlan:
         return with_producer_ids(self._context.connection, plan)

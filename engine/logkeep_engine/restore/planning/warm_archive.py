@@ -10,18 +10,18 @@ from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import ObjectCold
 from logkeep_engine.restore.model.selection import Choice
 from logkeep_engine.restore.planning.check import used_of
-from logkeep_engine.restore.planning.cold_objects import cold_of, listed_in, told_cold
+from logkeep_engine.restore.planning.cold_objects import cold_of, describe_cold, listed_in
 from logkeep_engine.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
 class WarmArchive:
-    """The archive without what a drill leaves out: this many `segments`, of this many partitions. `told` names their
+    """The archive without what a drill leaves out: this many `segments`, of this many partitions. `notes` name their
     cold objects."""
 
     archived: ArchiveState
     segments: int = 0
-    told: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def warm_part(storage: Storage, archived: ArchiveState, choices: Sequence[Choice]) -> WarmArchive:
@@ -48,7 +48,9 @@ def warm_part(storage: Storage, archived: ArchiveState, choices: Sequence[Choice
     what = f"{so_many(left_out, 'segment')} of {so_many(partitions, 'partition')}"
     if left_out and not records:
         raise ObjectCold(
-            f"All that the drill would restore is cold: {told_cold(cold)}",
+            f"All that the drill would restore is cold: {describe_cold(cold)}",
             hint="Retrieve objects with the store's own tools first, or let the drill choose topics that can be read.",
         )
-    return WarmArchive(found, left_out, (f"the drill has left out {what}, which nothing proves: {told_cold(cold)}",))
+    return WarmArchive(
+        found, left_out, (f"the drill has left out {what}, which nothing proves: {describe_cold(cold)}",)
+    )

@@ -49,8 +49,8 @@ def check_groups(
         why, lacking = (control.share_groups_off(), shared) if shared else ("", [])
     else:
         control.group_offsets(entry.group_id for entry in chosen if not entry.share)
-        told = control.share_starts(shared) if shared else GroupPositions(())
-        why, lacking = told.why, list(told.untold)
+        reported = control.share_starts(shared) if shared else GroupPositions(())
+        why, lacking = reported.why, list(reported.unreported)
     if not why:
         return []
     names = shown([*map(repr, lacking)])
@@ -68,12 +68,12 @@ def move_groups(context: RestoreContext, planned: Planned) -> tuple[list[Moved],
     state, archived, wanted = context.state, planned.archived, context.spec.consumer_groups
     entries = select_and_rename(archived.groups, wanted)
     moves = translate(entries, planned.plan.topics, opener(state, planned.plan.topics), archived_end(planned))
-    told = bring_group_configs(context, archived, {topic.topic_id for topic in planned.plan.topics})
+    reported = bring_group_configs(context, archived, {topic.topic_id for topic in planned.plan.topics})
     log = ChangeLog(state, context.cluster_id)
     moved = commit(moves, context.control, log.keep_for_restore, log.note_made)
     state.storage.put(state.file(GROUPS), b"".join(report(moved)))
     raise_if_different(moved, state.name(GROUPS))
-    found = [*told, *warnings(moved, state.name(GROUPS))]
+    found = [*reported, *warnings(moved, state.name(GROUPS))]
     if moved:
         return moved, found
     return moved, [*found, nothing_to_move(archived.groups, wanted, at_point=planned.plan.point is not None)]
@@ -224,9 +224,9 @@ def _different(made: Iterable[PositionChange], now: Mapping[PositionKey, GroupPo
         has = now.get(change.key)
         offset = None if has is None else has.offset
         if offset != wanted:
-            found[change.key] = f"{_told(wanted)} was set, but the cluster has {_told(offset)}"
+            found[change.key] = f"{_position(wanted)} was set, but the cluster has {_position(offset)}"
     return found
 
 
-def _told(offset: int | None) -> str:
+def _position(offset: int | None) -> str:
     return "no position" if offset is None else f"offset {offset}"

@@ -16,7 +16,7 @@ from enum import StrEnum
 
 from logkeep_engine.archive.catalog.facts import GroupEntry
 from logkeep_engine.contract.model import replace
-from logkeep_engine.contract.pattern_lists import told_unmatched
+from logkeep_engine.contract.pattern_lists import describe_unmatched
 from logkeep_engine.contract.patterns import NamePatterns, RenameRule
 from logkeep_engine.contract.restore_spec import RestoreGroups
 from logkeep_engine.contract.spec import ConsumerGroups
@@ -110,10 +110,10 @@ def refuse_unmatched(groups: Iterable[GroupEntry], wanted: ConsumerGroups, field
     """Raises SpecError for a pattern of `field` that chooses none of these groups of the archive, or of its point
     (`where`): who asks for groups only would take silence for success."""
     chosen = {entry.group_id for entry in select(groups, wanted)}
-    told = told_unmatched(field, wanted.include, chosen, f"consumer group of the archive{where}")
-    if told:
+    text = describe_unmatched(field, wanted.include, chosen, f"consumer group of the archive{where}")
+    if text:
         raise SpecError(
-            "; ".join(told[:_UNMATCHED_SHOWN]),
+            "; ".join(text[:_UNMATCHED_SHOWN]),
             hint="A pattern must match the whole name of an archived group, which `logkeep inspect` lists; --include "
             "gives others instead of spec.consumerGroups.include.",
         )

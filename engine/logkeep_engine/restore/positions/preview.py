@@ -96,7 +96,7 @@ def preview_groups(
     refusing = set(with_members(context.control, names)) if target else set()
     shared = {move.group.group_id for move in moves if move.group.share}
     if target and shared:
-        refusing.update(context.control.share_starts(shared).untold)
+        refusing.update(context.control.share_starts(shared).unreported)
     reader = _RecordReader(_tasks(context, planned)) if records else None
     found = []
     for move in moves:

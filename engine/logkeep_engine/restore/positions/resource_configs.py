@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from logkeep_engine.archive.catalog.cluster_state import ClusterState, told_left_out
+from logkeep_engine.archive.catalog.cluster_state import ClusterState, describe_left_out
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.contract.pattern_lists import told_unmatched
+from logkeep_engine.contract.pattern_lists import describe_unmatched
 from logkeep_engine.contract.patterns import NamePatterns
-from logkeep_engine.contract.restored_topics import told_unused
+from logkeep_engine.contract.restored_topics import describe_unused
 from logkeep_engine.errors import ArchiveDamaged, BrokerRefused
 from logkeep_engine.kafka.configs import CLIENT_METRICS, GROUP
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.resource_configs import ResourceConfig
 from logkeep_engine.kafka.users import SetRefused
-from logkeep_engine.restore.model.compared_items import first_of, told_refused
+from logkeep_engine.restore.model.compared_items import describe_refused, first_of
 from logkeep_engine.restore.model.context import RestoreContext
 from logkeep_engine.restore.model.point import source_state
 from logkeep_engine.restore.positions.moves import select, target_names
@@ -79,9 +79,9 @@ def _all_refused(wanted: Sequence[ResourceConfig], why: str) -> BroughtConfigs:
     return BroughtConfigs(tuple(wanted), refused=tuple(SetRefused(item, why) for item in wanted))
 
 
-def told_configs(brought: BroughtConfigs, *, would: bool = False) -> Iterator[str]:
+def describe_brought_configs(brought: BroughtConfigs, *, would: bool = False) -> Iterator[str]:
     """Yield the warnings about configurations that do not come back; or that `would` not, in a dry run."""
-    yield from told_refused("configuration", brought.refused, would=would)
+    yield from describe_refused("configuration", brought.refused, would=would)
     if brought.kept:
         listed = first_of([str(item) for item in brought.kept])
         have = "configuration has" if len(brought.kept) == 1 else "configurations have"
@@ -97,30 +97,30 @@ def look_at_groups(context: RestoreContext, archived: ArchiveState, topic_ids: C
     """Tell, before anything is written, which patterns choose no group and which groups the backup has left out, and in
     a dry run which configurations of groups would not come back. Raises SpecError for two groups that would get one
     name."""
-    state, told = _source(context, archived)
+    state, reported = _source(context, archived)
     wanted = context.spec.consumer_groups
     patterns = NamePatterns(wanted.include, wanted.exclude)
     left_out = [row for row in (() if state is None else state.left_out) if patterns.chooses(row[0])]
     chosen = {entry.group_id for entry in select(archived.groups, wanted)} | {row[0] for row in left_out}
     what = "consumer group of the archive" + (" at spec.point" if context.spec.point is not None else "")
-    unused = told_unused("spec.consumerGroups.rename", wanted.rename, chosen, "consumer group that is restored")
-    told = [*told_unmatched("spec.consumerGroups.include", wanted.include, chosen, what), *unused, *told]
+    unused = describe_unused("spec.consumerGroups.rename", wanted.rename, chosen, "consumer group that is restored")
+    reported = [*describe_unmatched("spec.consumerGroups.include", wanted.include, chosen, what), *unused, *reported]
     if state is None:
-        return told
-    told += told_left_out(left_out)
+        return reported
+    reported += describe_left_out(left_out)
     configs = configs_of_groups(state, _names(context, archived, state, topic_ids))
     if context.dry_run:
-        told += told_configs(bring_configs(context.control, configs, only_check=True), would=True)
-    return told
+        reported += describe_brought_configs(bring_configs(context.control, configs, only_check=True), would=True)
+    return reported
 
 
 def bring_group_configs(context: RestoreContext, archived: ArchiveState, topic_ids: Collection[str]) -> list[str]:
     """Set the configurations of the groups that come back with these topics. Returns warnings."""
-    state, told = _source(context, archived)
+    state, reported = _source(context, archived)
     if state is None:
-        return told
+        return reported
     configs = configs_of_groups(state, _names(context, archived, state, topic_ids))
-    return [*told, *told_configs(bring_configs(context.control, configs))]
+    return [*reported, *describe_brought_configs(bring_configs(context.control, configs))]
 
 
 def _source(context: RestoreContext, archived: ArchiveState) -> tuple[ClusterState | None, list[str]]:

@@ -32,7 +32,7 @@ from logkeep_engine.contract.run import MAX_LIST, RunRequest, RunResult
 from logkeep_engine.errors import LogkeepError, RecordsDiffer, RecordsNotVerified
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.report import Reporter, told_warnings
+from logkeep_engine.report import Reporter, bounded_warnings
 from logkeep_engine.restore.model.context import Planned, RestoreContext
 from logkeep_engine.restore.model.drill_cycle import DrillCycle
 from logkeep_engine.restore.model.drill_scope import TOKEN_DIGITS, DrillScope
@@ -88,7 +88,7 @@ class DrillRun(RestoreRun):
             cluster_id = control.cluster_id()
             connection = replace(connection, cluster_id=cluster_id)
             control.only(cluster_id)
-            told = self._delete_leftovers(control, state, cluster_id)
+            reported = self._delete_leftovers(control, state, cluster_id)
             cycle = self._cycle(archive, state)
             token = secrets.token_hex(TOKEN_DIGITS // 2)
             scope = DrillScope(self._drill.prefix, token, cycle, owner=self._name)
@@ -108,7 +108,7 @@ class DrillRun(RestoreRun):
             )
             with RunNote(state.storage, state.run_id) as note:
                 done = self._perform_drill(context, super().result(), note)
-            self._done = replace(done, warnings=told_warnings([*told, *done.warnings]))
+            self._done = replace(done, warnings=bounded_warnings([*reported, *done.warnings]))
 
     def result(self) -> RunResult:
         """Return the result of the run that has succeeded; else that of a failed run, with what was found."""
@@ -134,7 +134,9 @@ class DrillRun(RestoreRun):
         check_may_delete(context.connection, [topic.target for topic in planned.plan.topics])
         try:
             done, facts = self._restore_and_verify(context, planned, topics, begun)
-            done = replace(done, warnings=(*_told_left(self._run_id, topics.delete(context.control)), *done.warnings))
+            done = replace(
+                done, warnings=(*_describe_left(self._run_id, topics.delete(context.control)), *done.warnings)
+            )
         except BaseException as error:
             _clean_up(context, topics, error)
             raise
@@ -176,8 +178,8 @@ class DrillRun(RestoreRun):
             cold_segments=scope.cold_segments,
             **_of_cycle(scope),
         )
-        told = replace(done, warnings=tuple(warnings), verification=facts, drill=measured, offset_map="")
-        return told, facts
+        reported = replace(done, warnings=tuple(warnings), verification=facts, drill=measured, offset_map="")
+        return reported, facts
 
     def _write_report(
         self,
@@ -232,27 +234,27 @@ class DrillRun(RestoreRun):
     def _delete_leftovers(self, control: ControlPlane, state: RestoreState, cluster_id: str) -> list[str]:
         """Delete what earlier attempts of this run, or dead runs of this resource, have left. Returns what the user
         should know of others."""
-        told = []
+        lines = []
         for drill in open_drills(state.storage):
             names = ", ".join(sorted(drill.topics)[:MAX_LIST])
             own = drill.run_id == self._run_id or (self._resource and drill.resource == self._resource)
             if own and drill.scope.prefix != self._drill.prefix:
-                told.append(f"run {drill.run_id} has left topics of another prefix, to be deleted by hand: {names}")
+                lines.append(f"run {drill.run_id} has left topics of another prefix, to be deleted by hand: {names}")
             elif own and drill.cluster_id == cluster_id:
                 log.info("deleting topics that run %s has left: %s", drill.run_id, names)
                 scope = replace(drill.scope, owner=self._name)
                 left = DrillTopics(state.storage, replace(drill, scope=scope)).delete(control)
-                told += _told_left(drill.run_id, left)
+                lines += _describe_left(drill.run_id, left)
                 if not left:
                     _forget(state.of_run(f"{drill.run_id}.{drill.scope.token}"))
             elif own:
-                told.append(f"run {drill.run_id} has left topics in Kafka cluster {drill.cluster_id}: {names}")
+                lines.append(f"run {drill.run_id} has left topics in Kafka cluster {drill.cluster_id}: {names}")
             else:
                 log.info("run %s of %s may have topics: %s", drill.run_id, drill.resource or "the command line", names)
-        return told
+        return lines
 
 
-def _told_left(run_id: str, left: list[str]) -> list[str]:
+def _describe_left(run_id: str, left: list[str]) -> list[str]:
     """Return the warning about topics that were not deleted, since nothing shows that a drill has created them."""
     if not left:
         return []
@@ -280,15 +282,15 @@ def _clean_up(context: RestoreContext, topics: DrillTopics, error: BaseException
     """Delete the topics of an attempt that has failed or was interrupted. What is left is named in the error."""
     try:
         with ControlPlane(context.connection) as control:  # the other one may have been left in mid-question
-            told = " ".join(_told_left(topics.drill.run_id, topics.delete(control)))
+            text = " ".join(_describe_left(topics.drill.run_id, topics.delete(control)))
         _forget(context.state)
     except LogkeepError as problem:
         left = ", ".join(sorted(topics.drill.topics)[:MAX_LIST])
-        told = f"The topics of the drill could not be deleted ({problem.message}): {left}"
-    if told:
-        log.warning("%s", told)
+        text = f"The topics of the drill could not be deleted ({problem.message}): {left}"
+    if text:
+        log.warning("%s", text)
         if isinstance(error, LogkeepError):
-            error.message = f"{error.message} {told}"
+            error.message = f"{error.message} {text}"
 
 
 def _forget(state: RestoreState) -> None:

@@ -45,7 +45,7 @@ from logkeep_engine.restore.model.plan import RestorePlan, TopicPlan
 from logkeep_engine.restore.model.point_preview import PreviewedPartition, of_restore, previewed
 from logkeep_engine.restore.model.selection import shown
 from logkeep_engine.restore.model.state import RESULT, RestoreState
-from logkeep_engine.restore.model.topics import told_refused_key
+from logkeep_engine.restore.model.topics import describe_refused_key
 from logkeep_engine.restore.planning.planner import RestorePlanner
 from logkeep_engine.restore.planning.resuming import begun_run
 from logkeep_engine.restore.positions import groups
@@ -57,7 +57,7 @@ from logkeep_engine.restore.sending.work import restore_task, with_task
 from logkeep_engine.restore.streams.archived import ArchivedPartition
 from logkeep_engine.restore.streams.left_out import AbortedRecords, LeftOut
 from logkeep_engine.restore.streams.same import deletion_refused, transactional_id
-from logkeep_engine.restore.topics.held_topics import held_topics, told_held
+from logkeep_engine.restore.topics.held_topics import describe_held, held_topics
 from logkeep_engine.restore.topics.kafka_topics import emit
 from logkeep_engine.restore.topics.targets import CreatedTopics
 
@@ -122,11 +122,13 @@ def measured_restore(state: RestoreState, cluster_id: str) -> MeasuredRun | None
         and result.bytes >= rates.LEAST_BYTES
         and result.end_time > result.start_time
     ]
-    told = max(found, key=lambda result: (result.cluster_id == cluster_id, result.end_time), default=None)
-    if told is None:
+    reported = max(found, key=lambda result: (result.cluster_id == cluster_id, result.end_time), default=None)
+    if reported is None:
         return None
-    what = "into this cluster" if told.cluster_id == cluster_id else f"into cluster {told.cluster_id}"
-    return MeasuredRun(told.run_id, what, told.bytes, told.end_time - told.start_time, int(told.end_time * 1000))
+    what = "into this cluster" if reported.cluster_id == cluster_id else f"into cluster {reported.cluster_id}"
+    return MeasuredRun(
+        reported.run_id, what, reported.bytes, reported.end_time - reported.start_time, int(reported.end_time * 1000)
+    )
 
 
 def _results(state: RestoreState) -> Iterator[RunResult]:
@@ -167,16 +169,16 @@ def find_out(context: RestoreContext) -> DryRunFindings:
     there = context.control.topic_ids(topic.target for topic in plan.topics)
     created = CreatedTopics(context.control, planned.archived, context.spec.topics)
     warnings = [*plan.warnings, *_check_creation(context, planned, created, there)]
-    if told := told_held(held_topics(context, plan), context.spec.topics.hold_for, would=True):
-        warnings.insert(0, told)
+    if reported := describe_held(held_topics(context, plan), context.spec.topics.hold_for, would=True):
+        warnings.insert(0, reported)
     if not planned.fresh:
         with context.refusals:
             check_everything(context, planned.archived)
     _check_rights(context, plan)
     aborted = _aborted(context, planned)
     report = _amounts(context, planned, created, there, aborted)
-    chosen, told_groups = _chosen_groups(context, planned)
-    warnings += told_groups
+    chosen, describe_groups = _chosen_groups(context, planned)
+    warnings += describe_groups
     moved = _counted(chosen)
     positions, unknown = _positions(context, planned, chosen)
     at_point = of_restore(context, planned)
@@ -234,7 +236,7 @@ def _check_creation(
         (one,) = (item for item in whole if item.name == name)
         for key, value in sorted(one.configs.items()):
             for error in control.refused_topics([replace(one, configs={key: value})]).values():
-                warnings.append(told_refused_key(name, key, one.configs, error.message))
+                warnings.append(describe_refused_key(name, key, one.configs, error.message))
     return warnings
 
 
@@ -317,7 +319,7 @@ def _amounts(
         storage_requests=_storage_requests(planned),
         seconds=expected.seconds,
         bytes_per_second=expected.rate,
-        rate=expected.told + ("; spec.verify: Full also reads the target back" if verified else ""),
+        rate=expected.source + ("; spec.verify: Full also reads the target back" if verified else ""),
         topics_shown=topics,
     )
 
@@ -419,11 +421,11 @@ def _positions(
         return [], []
     size = _bytes_below(planned, chosen)
     if len(chosen) > _MOST_POSITIONS or size > _MOST_READ:
-        told = (
+        text = (
             f"where {len(chosen)} positions of consumer groups would be, for which {size} bytes of the archive are to "
             "be read: `logkeep groups plan` shows it"
         )
-        return [], [told]
+        return [], [text]
     try:
         maps = predicted_maps(context, planned)
         found = preview_groups(context, planned, context.spec.consumer_groups, maps, target=False)

@@ -195,7 +195,7 @@ class RestoredGroups:
         others = (
             {}
             if kept.made
-            else {item.key: told for item in changes if (told := _told_other(item, there.get(item.key)))}
+            else {item.key: reported for item in changes if (reported := _describe_other(item, there.get(item.key)))}
         )
         changed = self._change(changes, kept.number, there, others)
         changed.raise_if_different()
@@ -293,7 +293,7 @@ class RestoredGroups:
         return self._context.state.success() is not None
 
 
-def _told_other(change: PositionChange, now: GroupPosition | None) -> str:
+def _describe_other(change: PositionChange, now: GroupPosition | None) -> str:
     """Tell that a group has neither the position of before the change nor that of after it; empty if it has one of
     these, or none: there is nothing to lose then."""
     known = [item.offset for item in (change.before, change.after) if item is not None]

@@ -52,7 +52,7 @@ from logkeep_engine.errors import LogkeepError, Refused, SpecError
 from logkeep_engine.frame import DriverRun
 from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.report import Reporter, told_warnings
+from logkeep_engine.report import Reporter, bounded_warnings
 from logkeep_engine.restore.claim.fence import RunFence
 from logkeep_engine.restore.cluster_state.step import restore_cluster_state
 from logkeep_engine.restore.model.context import Planned, Refusals, RestoreContext
@@ -63,17 +63,17 @@ from logkeep_engine.restore.planning.earlier import borne_out, of_earlier, of_no
 from logkeep_engine.restore.planning.planner import RestorePlanner
 from logkeep_engine.restore.planning.resuming import begun_key, finished_before, note_begun
 from logkeep_engine.restore.positions.groups import move_groups
-from logkeep_engine.restore.run.run_facts import facts_of_run, note_restored, noted_before, told_of_records
-from logkeep_engine.restore.sending.count import check_counted, count_all, is_counted, told_deleted
+from logkeep_engine.restore.run.run_facts import describe_records, facts_of_run, note_restored, noted_before
+from logkeep_engine.restore.sending.count import check_counted, count_all, describe_deleted, is_counted
 from logkeep_engine.restore.sending.partitions import restore_open_partitions
 from logkeep_engine.restore.sending.without_records import refuse_without_records
-from logkeep_engine.restore.topics.held_topics import held_now, hold_existing, still_held, told_held
+from logkeep_engine.restore.topics.held_topics import describe_held, held_now, hold_existing, still_held
 from logkeep_engine.restore.topics.kafka_topics import emit, emits, refuse_nowhere
 from logkeep_engine.restore.topics.targets import CreatedTopics
 from logkeep_engine.restore.verification.step import (
+    describe_not_verified,
     earlier_facts,
     raise_if_different,
-    told_not_verified,
     verify_restored,
 )
 from logkeep_engine.tasks import Expect, TaskRunner
@@ -179,7 +179,7 @@ class RestoreRun(DriverRun):
                 control.only_while(self._permit)
                 self._done = self._perform_steps(replace(context, permit=self._permit), super().result())
             if claimed is not None and self._earlier is not None and not self._only_verify:
-                self._earlier = self._told_again(self._earlier)
+                self._earlier = self._result_again(self._earlier)
 
     def _context(
         self,
@@ -228,18 +228,18 @@ class RestoreRun(DriverRun):
                 earlier = self._earlier_result(archive, state)
                 earlier = self._found_before(context) if earlier is None else borne_out(context, earlier)
                 if earlier is not None:
-                    told = f"Nothing would be written: run {earlier.run_id} has done this restore and ended at "
-                    begun = replace(begun, message=told + human_time(earlier.end_time), dry_run=report)
+                    text = f"Nothing would be written: run {earlier.run_id} has done this restore and ended at "
+                    begun = replace(begun, message=text + human_time(earlier.end_time), dry_run=report)
                     if emits(self._spec):
                         begun = replace(begun, emitted=emit(*of_earlier(context, earlier)))
                     return replace(begun, end_time=time.time())
                 found = find_out(context)
                 report = found.report
-                begun = replace(begun, warnings=told_warnings(found.warnings), emitted=found.emitted)
+                begun = replace(begun, warnings=bounded_warnings(found.warnings), emitted=found.emitted)
         except Refused as error:
             refusals.add(error)
         report = with_refusals(report, refusals.found)
-        return replace(begun, dry_run=report, message=report.told("restore"), end_time=time.time())
+        return replace(begun, dry_run=report, message=report.describe("restore"), end_time=time.time())
 
     def _is_enough(self, earlier: RunResult) -> bool:
         """Return whether nothing is left to do if an earlier run has done this restore."""
@@ -262,7 +262,7 @@ class RestoreRun(DriverRun):
                 self._earlier = replace(done, verification=found, held_topics=held)
                 return
             raise_if_different(found)
-            warnings = told_warnings([*told_not_verified(found), *done.warnings])
+            warnings = bounded_warnings([*describe_not_verified(found), *done.warnings])
             done = replace(done, verification=found, warnings=warnings)
         self._earlier = replace(done, emitted=emit(context, planned))
 
@@ -286,7 +286,7 @@ class RestoreRun(DriverRun):
         cluster_state, not_set = restore_cluster_state(context, planned)
         return replace(
             done,
-            warnings=told_warnings([*not_set, *done.warnings]),
+            warnings=bounded_warnings([*not_set, *done.warnings]),
             emitted=emit(context, planned),
             cluster_state=cluster_state,
             end_time=time.time(),
@@ -309,16 +309,16 @@ class RestoreRun(DriverRun):
         verified = self._with_verification(context, planned, begun) if self._verifies(begun) else begun
         moved, warnings = move_groups(context, planned)
         warnings = [
-            *told_of_records(planned.plan, summaries),
+            *describe_records(planned.plan, summaries),
             *warnings,
-            *told_deleted(context.control, planned.plan, summaries),
+            *describe_deleted(context.control, planned.plan, summaries),
             *topics.finish(planned.plan, fresh=planned.fresh),
         ]
         held, not_held = still_held(context, planned.plan)
         return replace(
             facts_of_run(verified, context, planned, summaries, moved),
             held_topics=held,
-            message=told_held(held, context.spec.topics.hold_for) or verified.message,
+            message=describe_held(held, context.spec.topics.hold_for) or verified.message,
             warnings=(*planned.plan.warnings, *verified.warnings, *warnings, *not_held),
         )
 
@@ -327,7 +327,7 @@ class RestoreRun(DriverRun):
         earlier = None if planned.fresh else earlier_facts(context)
         self._verification = found = earlier or verify_restored(context, planned)
         raise_if_different(found)
-        return replace(done, verification=found, warnings=(*told_not_verified(found), *done.warnings))
+        return replace(done, verification=found, warnings=(*describe_not_verified(found), *done.warnings))
 
     def result(self) -> RunResult:
         """Return the result of the run that has succeeded, in this start or an earlier one; else that of a failed
@@ -379,19 +379,19 @@ class RestoreRun(DriverRun):
         found = found or self._resumed(context)
         if found is None:
             return None
-        told = (
+        text = (
             f"Nothing was written: run {found.run_id} has done this restore and ended at {human_time(found.end_time)}"
         )
-        found = of_now(borne_out(context, found), self._run_id, self._start_time, self._spec, told)
+        found = of_now(borne_out(context, found), self._run_id, self._start_time, self._spec, text)
         return replace(found, emitted=None)  # that was to the ConfigMap of another resource
 
-    def _told_again(self, found: RunResult) -> RunResult:
+    def _result_again(self, found: RunResult) -> RunResult:
         """Return the result of an earlier start of this run, for a user who gives the command once more. A driver whose
         pod has died before it could report is started again on its own, and reports what was done."""
         if self._requested_by != COMMAND_LINE:
             return found
-        told = f"Nothing was restored now: run {self._run_id} had already succeeded at {human_time(found.end_time)}"
-        return of_now(found, self._run_id, self._start_time, self._spec, told)
+        text = f"Nothing was restored now: run {self._run_id} had already succeeded at {human_time(found.end_time)}"
+        return of_now(found, self._run_id, self._start_time, self._spec, text)
 
     def _found_before(self, context: RestoreContext) -> RunResult | None:
         """Return the result of the run that has done the same restore before. Raises as `_done_before`, and notes

@@ -15,7 +15,7 @@ from logkeep_engine.restore.model.state import ALL_BUT_USERS, OFFSET_MAPS
 from logkeep_engine.restore.positions.moves import Moved, PositionOutcome
 from logkeep_engine.restore.sending.count import check_counted
 from logkeep_engine.restore.sending.partitions import Summaries, done_partitions
-from logkeep_engine.restore.sending.without_records import told_outside
+from logkeep_engine.restore.sending.without_records import describe_outside
 from logkeep_engine.restore.sending.work import with_task
 
 
@@ -81,14 +81,14 @@ def noted_before(context: RestoreContext, planned: Planned, begun: RunResult) ->
     )
 
 
-def told_of_records(plan: RestorePlan, summaries: Summaries) -> Iterator[str]:
+def describe_records(plan: RestorePlan, summaries: Summaries) -> Iterator[str]:
     """Yield the warnings about records that were restored otherwise than they were, and about topics without any."""
-    yield from _told_append_times(summaries.values())
-    yield from _told_filled(plan, summaries)
-    yield from told_outside(plan, summaries)
+    yield from _describe_append_times(summaries.values())
+    yield from _describe_filled(plan, summaries)
+    yield from describe_outside(plan, summaries)
 
 
-def _told_append_times(summaries: Iterable[PartitionSummary]) -> Iterator[str]:
+def _describe_append_times(summaries: Iterable[PartitionSummary]) -> Iterator[str]:
     topics = sorted({summary.target_topic for summary in summaries if summary.append_time_records})
     if topics:
         yield (
@@ -97,7 +97,7 @@ def _told_append_times(summaries: Iterable[PartitionSummary]) -> Iterator[str]:
         )
 
 
-def _told_filled(plan: RestorePlan, summaries: Summaries) -> Iterator[str]:
+def _describe_filled(plan: RestorePlan, summaries: Summaries) -> Iterator[str]:
     """Yield the warning about offsets that were filled so that records keep theirs."""
     filled: dict[str, int] = {}
     for topic in plan.topics:

@@ -137,7 +137,7 @@ def _notes_of(missing: Iterable[TargetPartition], plan: RestorePlan, state: Rest
     )
 
 
-def told_deleted(control: ControlPlane, plan: RestorePlan, summaries: Summaries) -> Iterator[str]:
+def describe_deleted(control: ControlPlane, plan: RestorePlan, summaries: Summaries) -> Iterator[str]:
     """Yield the warnings about records that targets have deleted since they were restored. Only log starts show it,
     which compaction does not move."""
     begins = {(topic.target, part.target): part.first for topic in plan.topics for part in topic.partitions}

@@ -69,7 +69,7 @@ class Outlet:
         self._rows = iter(written.rows or ())
         self._placed = 0
         self._epoch = -1
-        self._made = self._told = 0  # records of the stream: those that came, and those of which the progress knows
+        self._made = self._reported = 0  # records of the stream: those that came, and those of which the progress knows
         self._bytes = self._bytes_reported = 0
 
     # ---- from the stream
@@ -209,8 +209,8 @@ class Outlet:
         self._tell(self._log.end, self._made)
 
     def _tell(self, at: int, records: int) -> None:
-        self._progress(at, records - self._told, self._bytes - self._bytes_reported)
-        self._told, self._bytes_reported = records, self._bytes
+        self._progress(at, records - self._reported, self._bytes - self._bytes_reported)
+        self._reported, self._bytes_reported = records, self._bytes
 
     def knew(self, written: WrittenRecords) -> bool:
         """Return whether this outlet knows of all that is in the target."""

@@ -28,7 +28,7 @@ from dataclasses import replace
 from logkeep_engine.errors import ArchiveDamaged, OffsetOutOfRange, TargetChanged
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.queries import EpochEnd
-from logkeep_engine.kafka.retry import BrokerTrouble
+from logkeep_engine.kafka.retry import RetriableError
 from logkeep_engine.kafka.transactions import PaddingTransactions, TransactionOver
 from logkeep_engine.limits import Throttle
 from logkeep_engine.log.batch import walk
@@ -77,10 +77,10 @@ async def look_for_end(client: RawClient, target: TargetPartition, *, fresh: boo
         try:
             last = await batch_at(client, target, end - 1)
             return WrittenRecords(mark=Mark(last.leader_epoch, end))
-        except BrokerTrouble as trouble:
+        except RetriableError as trouble:
             await patience.wait(trouble)
         except OffsetOutOfRange as error:  # cut off, or removed, meanwhile
-            await patience.wait(BrokerTrouble(error.message))
+            await patience.wait(RetriableError(error.message))
 
 
 class Padding:
@@ -160,7 +160,7 @@ class Padding:
                 try:
                     found = await batch_at(self._client, target, first)
                     break
-                except BrokerTrouble as trouble:
+                except RetriableError as trouble:
                     await patience.wait(trouble)
                 except OffsetOutOfRange:
                     raise PositionLost from None

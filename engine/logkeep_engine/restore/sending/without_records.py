@@ -130,16 +130,16 @@ def refuse_without_records(context: RestoreContext, planned: Planned, summaries:
     plan = planned.plan
     if plan.point is None or context.spec.allow_empty or any(item.records for item in summaries.values()):
         return
-    told = "no record of the archive is within spec.point"
+    text = "no record of the archive is within spec.point"
     hint = "With spec.allowEmpty: true such a restore succeeds."
     if context.drill is not None:
-        raise NothingToRestore(f"{told}: the drill proves nothing", hint=f"Drill another point. {hint}")
+        raise NothingToRestore(f"{text}: the drill proves nothing", hint=f"Drill another point. {hint}")
     if created := [topic.target for topic in plan.topics if topic.created]:
-        told, hint = f"{told}; the topics that were created are empty: {shown(created)}", f"Delete them. {hint}"
-    raise NothingToRestore(told, hint=f"Restore to another point. {hint}")
+        text, hint = f"{text}; the topics that were created are empty: {shown(created)}", f"Delete them. {hint}"
+    raise NothingToRestore(text, hint=f"Restore to another point. {hint}")
 
 
-def told_outside(plan: RestorePlan, summaries: Summaries) -> Iterator[str]:
+def describe_outside(plan: RestorePlan, summaries: Summaries) -> Iterator[str]:
     """Yield the warning about topics of which no record lay within the point, though the archive holds segments that
     might have had some. `emptiness` describes the others."""
     if plan.point is None:

@@ -22,7 +22,7 @@ from logkeep_engine.errors import OffsetOutOfRange, TargetChanged, TopicExists
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.queries import EpochEnd
-from logkeep_engine.kafka.retry import BrokerTrouble
+from logkeep_engine.kafka.retry import RetriableError
 from logkeep_engine.kafka.survey import Ended
 from logkeep_engine.limits import Throttle
 from logkeep_engine.log.batch import BatchHeader, walk
@@ -264,27 +264,27 @@ async def look(
             if wanted.ours is not None and len(wanted.ours) == 1:
                 return await _last_one(client, wanted, end)
             return await _among_others(client, wanted, end, throttle, fresh=fresh)
-        except BrokerTrouble as trouble:
+        except RetriableError as trouble:
             await patience.wait(trouble)
         except OffsetOutOfRange as error:  # the batches to read were removed, or cut off, meanwhile
-            await patience.wait(BrokerTrouble(error.message))
+            await patience.wait(RetriableError(error.message))
 
 
 async def batch_at(client: RawClient, target: TargetPartition, offset: int) -> BatchHeader:
-    """Return the header of the batch that holds an offset. Raises BrokerTrouble if the leader does not give it now, and
+    """Return the header of the batch that holds an offset. Raises RetriableError if the leader lacks it now, and
     what the client raises.
     """
     fetched = await client.fetch(target.topic, target.partition, offset, max_bytes=1, max_wait_ms=500, committed=False)
     # Where the batch is gone, a broker gives the next one.
     found = next((header for _, header in walk(fetched.data) if header.base_offset <= offset), None)
     if found is None:
-        raise BrokerTrouble(f"its leader does not give the batch at offset {offset}")
+        raise RetriableError(f"its leader does not give the batch at offset {offset}")
     return found
 
 
 async def _last_one(client: RawClient, wanted: Look, end: int) -> dict[int, WrittenRecords]:
     """Find out by the last batch of a created topic, which holds batches of one producer and nothing else. Raises
-    BrokerTrouble if the leader does not give that batch now.
+    RetriableError if the leader does not give that batch now.
     """
     target = wanted.target
     last = await batch_at(client, target, end - 1)

@@ -117,7 +117,7 @@ def refuse_far(topic: str, partition: int, extent: Extent, filling: Filling) -> 
         )
 
 
-def told_filling(fillings: Mapping[tuple[str, int], Filling]) -> list[str]:
+def describe_filling(fillings: Mapping[tuple[str, int], Filling]) -> list[str]:
     """Return the warning about offsets whose filling takes a while."""
     total = sum(item.offsets for item in fillings.values())
     if total < _WORTH_TELLING:

@@ -67,12 +67,12 @@ def _open_after(partition: ArchivedPartition, entries: Sequence[SegmentEntry]) -
     """Yield the transactions that are open at the end of each segment: the offset at which each begins, by producer
     id."""
     storage, topic = partition.storage, partition.topic
-    told: OnDamage | None = (lambda damage: None) if partition.damaged else None
+    reported: OnDamage | None = (lambda damage: None) if partition.damaged else None
 
     places = {entry.base_offset: at for at, entry in enumerate(partition.segments)}
 
     def facts(entry: SegmentEntry) -> SegmentTransactions:
-        return facts_in(storage, topic, partition.segments, places[entry.base_offset], told)
+        return facts_in(storage, topic, partition.segments, places[entry.base_offset], reported)
 
     begun: dict[int, int] = {}
     last: int | None = None

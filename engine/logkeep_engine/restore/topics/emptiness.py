@@ -43,7 +43,7 @@ def refuse_unfinished(seen: ArchiveView, uri: str, spec: KafkaRestoreSpec) -> No
     )
 
 
-def told_empty(state: ArchiveState, choices: Sequence[Choice], whole: ArchiveState) -> list[str]:
+def describe_empty(state: ArchiveState, choices: Sequence[Choice], whole: ArchiveState) -> list[str]:
     """Return the warnings for topics of which the archive holds no record. `state` is the part of the `whole` archive
     that lies within the point of the restore."""
     found: dict[str, list[str]] = {}
@@ -86,10 +86,10 @@ def refuse_damaged(state: ArchiveState, choices: Sequence[Choice], surveys: Iter
 
 def nothing_there(why: Mapping[str, str]) -> NothingToRestore:
     """Return the error of a restore that would bring no record, with the reason for each topic."""
-    told = [f"{name} ({reason})" for name, reason in why.items()]
+    lines = [f"{name} ({reason})" for name, reason in why.items()]
     what = "spec.point, spec.source" if OUTSIDE in why.values() else "spec.source"
     return NothingToRestore(
-        f"the archive holds no record of what spec.topics chooses: {shown(told)}; nothing was written",
+        f"the archive holds no record of what spec.topics chooses: {shown(lines)}; nothing was written",
         hint=_HINT.format(what),
     )
 

@@ -45,9 +45,9 @@ def still_held(context: RestoreContext, plan: RestorePlan) -> tuple[HeldTopics |
     if held_topics(context, plan) is None:
         return None, []
     there, others = applied_topic_configs(context.control, {topic.target: dict(HELD) for topic in plan.topics})
-    told = f"topics were given another retention while they were restored, so they are not held: {shown(others)}"
+    text = f"topics were given another retention while they were restored, so they are not held: {shown(others)}"
     names = sorted(there.keys() - set(others))
-    return HeldTopics(topics=len(names), topic_list=tuple(names)) if names else None, [told] if others else []
+    return HeldTopics(topics=len(names), topic_list=tuple(names)) if names else None, [text] if others else []
 
 
 def held_now(context: RestoreContext, plan: RestorePlan) -> HeldTopics | None:
@@ -65,7 +65,7 @@ def held_until(spec: KafkaRestoreSpec, done: RunResult) -> int | None:
     return None if seconds is None else int(done.end_time if done.earlier_end is None else done.earlier_end) + seconds
 
 
-def told_held(held: HeldTopics | None, hold_for: str | None, *, would: bool = False) -> str:
+def describe_held(held: HeldTopics | None, hold_for: str | None, *, would: bool = False) -> str:
     """Tell people which topics are held; empty if none is. `hold_for` may change: only a dry run names it."""
     if held is None:
         return ""

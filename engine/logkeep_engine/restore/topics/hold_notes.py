@@ -121,7 +121,7 @@ def refuse_held_by_others(context: RestoreContext, existing: Mapping[str, Existi
     """Return the warnings about existing topics that keep all records already. Raises TargetUnsuitable for those that
     another run holds, if this one is to hold them."""
     if context.spec.topics.retention is not TopicRetention.HOLD:
-        return _told_held_by_others(context, existing)
+        return _describe_held_by_others(context, existing)
     _refuse(dict(_holders(context, existing)), "nothing was written")
     kept = sorted(name for name, topic in existing.items() if HELD.items() <= topic.own.items())
     if not kept:
@@ -156,7 +156,7 @@ def _existing(ids: Mapping[str, str], own: Mapping[str, Mapping[str, str]]) -> d
     return {name: ExistingTopic(name, 0, {}, topic_id, own=own.get(name, {})) for name, topic_id in ids.items()}
 
 
-def _told_held_by_others(context: RestoreContext, existing: Mapping[str, ExistingTopic]) -> list[str]:
+def _describe_held_by_others(context: RestoreContext, existing: Mapping[str, ExistingTopic]) -> list[str]:
     """Return the warning of a restore that holds nothing about existing topics that another run holds."""
     kept = {name: topic for name, topic in existing.items() if HELD.items() <= topic.own.items()}
     if not kept:

@@ -90,7 +90,7 @@ def stand_in(name: str) -> str:
 
 
 @contextmanager
-def told_of_the_topic() -> Iterator[None]:
+def as_the_topic() -> Iterator[None]:
     """Lets errors about a name that stands in tell of the topic itself."""
     try:
         yield

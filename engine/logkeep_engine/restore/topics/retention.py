@@ -62,7 +62,7 @@ class TargetRetention:
                 origins[key] = "the brokers' default" if known else "Kafka's default, since no broker reports its own"
         return cls(values, origins)
 
-    def told(self, key: str) -> str:
+    def describe(self, key: str) -> str:
         """Return the value of a key, and where it comes from."""
         return ", ".join(filter(None, (f"{key}={self.values[key]}", self.origins.get(key))))
 
@@ -140,9 +140,9 @@ def going(
         return None
     why = []
     if old and limits.ms is not None:
-        why.append(f"records for {human_duration(limits.ms / 1000)} ({retention.told(RETENTION_MS)})")
+        why.append(f"records for {human_duration(limits.ms / 1000)} ({retention.describe(RETENTION_MS)})")
     if large:
-        why.append(f"{retention.values[RETENTION_BYTES]} bytes a partition ({retention.told(RETENTION_BYTES)})")
+        why.append(f"{retention.values[RETENTION_BYTES]} bytes a partition ({retention.describe(RETENTION_BYTES)})")
     brought = {**_by_place(entry for log in coming for entry in log), **found}.values()
     return RetentionLoss(
         f"topic {topic.target} keeps {' and '.join(why)}",
@@ -250,7 +250,7 @@ class RestoredTopics:
         ]
         return [item for item in found if item is not None]
 
-    def told_unknown_sizes(self) -> Iterator[str]:
+    def describe_unknown_sizes(self) -> Iterator[str]:
         """Yield the warnings about topics whose `retention.bytes` may delete records, which shows only when all are
         there. Held topics delete none."""
         for choice in self.choices if self.wanted.retention is not TopicRetention.HOLD else ():
@@ -269,7 +269,7 @@ class RestoredTopics:
             if why:
                 yield (
                     f"topic {choice.target} keeps {retention.values[RETENTION_BYTES]} bytes a partition "
-                    f"({retention.told(RETENTION_BYTES)}), and {why}: whether it deletes records is unknown"
+                    f"({retention.describe(RETENTION_BYTES)}), and {why}: whether it deletes records is unknown"
                 )
 
     def _retention(self, choice: Choice) -> TargetRetention:
@@ -312,7 +312,7 @@ def lacks_own(topic: TopicEntry, wanted: TopicConfigs) -> list[str]:
     return [key for key in RETENTION_KEYS if key not in own and key not in wanted.ignore]
 
 
-def told_defaults(
+def describe_defaults(
     created: Iterable[Choice], wanted: RestoreTopics, source: Mapping[str, str], target: Mapping[str, str]
 ) -> Iterator[str]:
     """Yield the warnings about created topics that had another retention from the brokers of the source than they get

@@ -20,10 +20,10 @@ from logkeep_engine.log.cleanup import POLICY, RETENTION_KEYS
 from logkeep_engine.restore.model.plan import RestorePlan, TopicPlan
 from logkeep_engine.restore.model.topics import (
     MARK_KEY,
+    describe_refused_key,
     ending_configs,
     final_configs,
     kept_instead,
-    told_refused_key,
     topic_facts,
     topic_segments,
     working_configs,
@@ -108,9 +108,9 @@ class CreatedTopics:
         `fresh`, only topics that still carry the working configuration are changed: an earlier start has finished the
         others, or the run has not created them, whatever its state says."""
         created = [topic for topic in plan.topics if topic.created]
-        told, working = ([], created) if fresh else self._divided(created)
+        lines, working = ([], created) if fresh else self._divided(created)
         warnings, set_keys = self._set_own_configs(working)
-        warnings = [*told, *warnings]
+        warnings = [*lines, *warnings]
         nothing: dict[str, str | None] = {}
         own = {topic.target: set_keys.get(topic.target, nothing) for topic in plan.topics}
         configs, late = applied_topic_configs(self._control, own)
@@ -119,7 +119,7 @@ class CreatedTopics:
             f"{', '.join(RETENTION_KEYS)} before you use it"
             for name in late
         ]
-        warnings += self._told_going(plan, configs)
+        warnings += self._describe_deletions(plan, configs)
         for topic in created:
             wanted = self._state.topics[topic.topic_id].replication_factor
             if topic.replication_factor < wanted and self._wanted.replication_factor is None:
@@ -129,7 +129,7 @@ class CreatedTopics:
                 )
         return warnings
 
-    def _told_going(self, plan: RestorePlan, configs: Mapping[str, Mapping[str, str]]) -> list[str]:
+    def _describe_deletions(self, plan: RestorePlan, configs: Mapping[str, Mapping[str, str]]) -> list[str]:
         """Return the warnings about records that topics delete by the configuration that brokers report, except those
         that the plan has. A drill deletes its topics, and has them in its plan alone."""
         if self._mark:
@@ -196,7 +196,7 @@ class CreatedTopics:
             try:
                 self._control.alter_topic_configs(name, {key: wanted[key]})
             except Refused as error:
-                warnings[key] = told_refused_key(name, key, own, error.message)
+                warnings[key] = describe_refused_key(name, key, own, error.message)
                 wanted |= kept_instead(key, own)
         left = [key for key in gone if key not in wanted]
         self._control.alter_topic_configs(name, {key: wanted[key] for key in wanted if key not in own}, left)

@@ -102,10 +102,10 @@ class VerificationReport:
         first, more = items[0], len(items) - 1
         others = f", and {more} more partition{'s' if more > 1 else ''}"
         if worst is Verdict.DIFFERENT:
-            told = f"{_place(first)}: {_finding(first)}"
-            return told + (f"{others} differ{'s' if more == 1 else ''}" if more else "")
-        told = f"{_place(first)} is not verified: {_finding(first)}"
-        return told + (f"{others} {'is' if more == 1 else 'are'} not verified" if more else "")
+            text = f"{_place(first)}: {_finding(first)}"
+            return text + (f"{others} differ{'s' if more == 1 else ''}" if more else "")
+        text = f"{_place(first)} is not verified: {_finding(first)}"
+        return text + (f"{others} {'is' if more == 1 else 'are'} not verified" if more else "")
 
     def facts(self, report: str) -> VerificationFacts:
         """Return the facts for the result of the run. `report` is where the page lies."""

@@ -39,7 +39,7 @@ def idle_partitions(
     ends = context.control.latest_offsets(begins)
     grown = {where: (begins[where], end) for where, end in ends.items() if end > begins[where]}
     taken = _with_records(context, grown)
-    told: list[IdlePartition] = []
+    lines: list[IdlePartition] = []
     for topic, partition in idle:
         where = topic.target, partition.target
         verdict, reasons = Verdict.NOT_VERIFIED, list(caveats.get((topic.source, partition.partition), ()))
@@ -52,8 +52,8 @@ def idle_partitions(
             records = ends[where] - partition.begins
             reasons.append(f"{records} offsets are used where the archive has no record: others have written to it")
         if reasons:
-            told.append(IdlePartition(*where, verdict, "; ".join(reasons)))
-    return sorted(told, key=lambda item: (item.target, item.partition)), len(idle) - len(told)
+            lines.append(IdlePartition(*where, verdict, "; ".join(reasons)))
+    return sorted(lines, key=lambda item: (item.target, item.partition)), len(idle) - len(lines)
 
 
 def _with_records(context: RestoreContext, grown: Mapping[Where, tuple[int, int]]) -> set[Where]:

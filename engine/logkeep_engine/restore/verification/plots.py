@@ -74,17 +74,17 @@ def _behind(weights: Sequence[int], few: int) -> int:
 
 def _outside(both: Sequence[Counts], first: int, last: int) -> str:
     """Return how many records have another time than those that are shown, or none."""
-    told = ""
+    text = ""
     untimed = [counts.get(-1, (0, 0))[0] for counts in both]
     if any(untimed):
-        told += f" Records without a time: {untimed[0]:,} in the archive, {untimed[1]:,} in the target."
+        text += f" Records without a time: {untimed[0]:,} in the archive, {untimed[1]:,} in the target."
     others = [
         sum(records for number, (records, _) in counts.items() if number >= 0 and not first <= number <= last)
         for counts in both
     ]
     if any(others):
-        told += f" Records of other times: {others[0]:,} in the archive, {others[1]:,} in the target."
-    return told
+        text += f" Records of other times: {others[0]:,} in the archive, {others[1]:,} in the target."
+    return text
 
 
 def _bars(both: Sequence[Counts], shift: int, bounds: tuple[int, int], which: int) -> str:

@@ -137,7 +137,7 @@ def wrong_with(facts: VerificationFacts) -> RecordsDiffer | RecordsNotVerified |
     return None
 
 
-def told_not_verified(facts: VerificationFacts) -> tuple[str, ...]:
+def describe_not_verified(facts: VerificationFacts) -> tuple[str, ...]:
     """Return the warning of a restore of which not all could be compared."""
     return (f"not verified: {facts.message}",) if facts.not_verified else ()
 

@@ -178,8 +178,8 @@ def _translate_answer(error: Any, place: S3Place, name: str) -> LogkeepError:
 
 def _cold(error: Any, name: str) -> ObjectCold:
     """Return the error about an object that was asked for and is cold: the store may say how."""
-    told = {**error.response.get("Error", {}), **error.response}
-    found = (str(told.get(key) or "") for key in ("StorageClass", "AccessTier"))
+    details = {**error.response.get("Error", {}), **error.response}
+    found = (str(details.get(key) or "") for key in ("StorageClass", "AccessTier"))
     where = ", ".join(filter(None, found)) or "a cold storage class"
     return ObjectCold(f"{name} is in {where} and cannot be read before it is retrieved.", hint=COLD_HINT)
 

@@ -177,13 +177,13 @@ class S3Storage(Storage):
 
     def _not_deleted(self, failed: dict[str, Any]) -> StorageUnavailable | StorageRefused:
         version = f" of version {failed['VersionId']}" if failed.get("VersionId") else ""
-        told = f"s3://{self._place.bucket}/{failed.get('Key')}{version} was not deleted: {failed.get('Code')}."
+        text = f"s3://{self._place.bucket}/{failed.get('Key')}{version} was not deleted: {failed.get('Code')}."
         if failed.get("Code") in MAY_PASS:
-            return StorageUnavailable(told, hint="Try again.")
+            return StorageUnavailable(text, hint="Try again.")
         if version:
             rule = "or a life-cycle rule (NoncurrentVersionExpiration) must expire older versions"
-            return StorageRefused(told, hint=f"The credentials need s3:DeleteObjectVersion, {rule}.")
-        return StorageRefused(told, hint="The credentials need s3:DeleteObject.")
+            return StorageRefused(text, hint=f"The credentials need s3:DeleteObjectVersion, {rule}.")
+        return StorageRefused(text, hint="The credentials need s3:DeleteObject.")
 
     def _lock_of(self, failed: dict[str, Any]) -> LockedObject | None:
         """Return the lock of an object that was not deleted; None if it has none, or the store does not report it."""

@@ -134,8 +134,8 @@ class S3Writer(ObjectWriter):
             answer = self._requests.call("head_object", self._path, Key=self._key, **mode)
         except ObjectMissing:
             return False
-        told = answer.get("ChecksumCRC32C", checksum)
-        return bool(answer["ContentLength"] == self._size and (checksum is None or told == checksum))
+        stored = answer.get("ChecksumCRC32C", checksum)
+        return bool(answer["ContentLength"] == self._size and (checksum is None or stored == checksum))
 
 
 def _expected(parts: Sequence[_Arrived], size: int) -> dict[str, Any]:

@@ -78,26 +78,26 @@ def _handed_on_before(step: int, plain: Storage, runs: int) -> bool:
     known: list[Anchor] = []
     for number in range(3):
         a_run(plain, f"before-{number}", FORMER, known)
-    anchor, told = known[-1], []
+    anchor, lines = known[-1], []
 
     def take_over() -> None:
         consent = str(newest(Archive.open(plain).load()))
         for number in range(runs):
             a_run(plain, f"new-{number}", NEW_ONE, known, consent=consent)
-        told.append(consent)
+        lines.append(consent)
 
     sleeping = Suspended(plain.uri)
     sleeping.left, sleeping.happen = step, take_over
     try:
         a_run(sleeping, "late", FORMER, known, anchor=anchor)
     except LogkeepError as error:
-        told.append(type(error).__name__)
+        lines.append(type(error).__name__)
     if sleeping.left > 0:
         return False
-    assert Archive.open(plain).info.owner == NEW_ONE, (step, told)
+    assert Archive.open(plain).info.owner == NEW_ONE, (step, lines)
     for anchor in known:
         Archive.open(plain, ArchiveClaim(anchor)).load()
-    assert verify(Archive.open(plain), anchor=known[0]).faults == [], (step, told)
+    assert verify(Archive.open(plain), anchor=known[0]).faults == [], (step, lines)
     a_run(plain, "again", NEW_ONE, known, anchor=max(known, key=lambda item: item.commit))
     with pytest.raises(LogkeepError):
         a_run(plain, "late", FORMER, known)

@@ -55,9 +55,9 @@ def test_a_success_is_the_point_of_a_run_that_was_begun_again_in_vain(storage: S
     ]
     assert point_of(again, "run-1", archive) == 100
     assert choose(archive, PointSpec(run="run-1")).state.segments[KEY][-1].next_offset == 100
-    told = describe(archive.info, again).runs[0]
-    assert (told.outcome, told.message.partition(" at ")[0]) == ("Failed", "it had succeeded")
-    assert told.message.endswith("the cluster is gone")
+    reported = describe(archive.info, again).runs[0]
+    assert (reported.outcome, reported.message.partition(" at ")[0]) == ("Failed", "it had succeeded")
+    assert reported.message.endswith("the cluster is gone")
 
 
 def test_a_run_that_goes_on_again_or_was_taken_over_then_has_its_point_still(storage: Storage) -> None:
@@ -75,10 +75,10 @@ def test_a_run_that_goes_on_again_or_was_taken_over_then_has_its_point_still(sto
 def test_a_hold_that_keeps_nothing_is_told_and_one_on_a_run_that_succeeded_once_is_not(again: ArchiveState) -> None:
     assert empty_holds(again) == []
     again.retention_holds = (HELD, Hold(HoldKind.RUN, "run-9", HoldOrigin.SPEC))
-    told = "the hold on run run-9 protects nothing: the archive has no successful backup with this id"
-    assert empty_holds(again) == [told]
+    text = "the hold on run run-9 protects nothing: the archive has no successful backup with this id"
+    assert empty_holds(again) == [text]
     again.runs["run-9"] = RunEntry("run-9", 3, "KafkaBackup", 0, 1, RunOutcome.FAILED)
-    assert empty_holds(again) == [told]
+    assert empty_holds(again) == [text]
     again.runs["run-9"] = RunEntry("run-9", 3, "KafkaBackup", 0)
     assert empty_holds(again) == []
 

@@ -27,7 +27,7 @@ def document_of(*segments: SegmentEntry, passive: tuple[SegmentEntry, ...] = (),
     return dump_commit(Commit(3, "id", "token", CommitKind.DATA, "run", 1, 0, **facts))
 
 
-def told(document: dict[str, Any]) -> tuple[list[Any], list[tuple[Any, bytes]]]:
+def contents(document: dict[str, Any]) -> tuple[list[Any], list[tuple[Any, bytes]]]:
     """All that is read of a document but the rows of segments, and these as they are kept."""
     segments = tables.SEGMENTS.read(document, "segments", "c")
     rest = {key: value for key, value in document.items() if key != "segments"}
@@ -36,7 +36,7 @@ def told(document: dict[str, Any]) -> tuple[list[Any], list[tuple[Any, bytes]]]:
 
 def outcome(data: bytes, read: Any) -> Any:
     try:
-        return building(lambda: told(read(data, "c")), "c")
+        return building(lambda: contents(read(data, "c")), "c")
     except (ArchiveDamaged, ArchiveMismatch) as error:
         return type(error), error.message
     except (AttributeError, RecursionError) as error:
@@ -50,7 +50,7 @@ def test_the_kernel_packs_what_a_writer_writes(segments: list[SegmentEntry], pas
     document = tables.read_document(data, "c")
     assert not segments or isinstance(document["segments"]["rows"], SegmentBatch)
     assert document.get("segments", {"rows": []})["rows"] == segments
-    assert told(document) == told(parse(data, "c"))
+    assert contents(document) == contents(parse(data, "c"))
 
 
 @WIDE

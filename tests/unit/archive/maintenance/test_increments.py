@@ -216,24 +216,24 @@ def test_the_command_says_what_it_has_not_read(storage: Storage) -> None:
     run(storage, 30)
     run(storage, 1)
     assert "whole: " not in logkeep("verify", storage.uri, "--incremental", "--share", "1/7").stdout
-    told = logkeep("verify", storage.uri, "--incremental", "--share", "1/7").stdout
-    assert "no fault in what was read: " in told
-    assert "This was verification 2 of 7 of a cycle" in told
+    reported = logkeep("verify", storage.uri, "--incremental", "--share", "1/7").stdout
+    assert "no fault in what was read: " in reported
+    assert "This was verification 2 of 7 of a cycle" in reported
     found = json.loads(logkeep("verify", storage.uri, "--incremental", "--share", "1/7", "-o", "json").stdout)
     assert (found["unread"]["done"], found["unread"]["segments"] > 10) == (3, True)
     assert "unread" not in json.loads(logkeep("verify", storage.uri, "-o", "json").stdout)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (["--share", "1/7"], "--share has no effect without --incremental"),
         (["--incremental", "--share", "7"], "--share: '7' is not a share like 1/30"),
         (["--incremental", "--share", "1/0"], "--share: '1/0' is not a share like 1/30"),
     ],
 )
-def test_shares_that_make_no_sense_are_refused(storage: Storage, arguments: list[str], told: str) -> None:
+def test_shares_that_make_no_sense_are_refused(storage: Storage, arguments: list[str], expected: str) -> None:
     run(storage, 1)
     found = logkeep("verify", storage.uri, *arguments)
     assert found.returncode == 2
-    assert told in found.stderr
+    assert expected in found.stderr

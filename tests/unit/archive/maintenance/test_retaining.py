@@ -190,11 +190,11 @@ def test_what_a_dry_run_says_of_points_is_true_afterwards(
         reread(archive.storage, "again", 60)
     rules = RetentionRules(limits, keep, grace)
     before = archive.load()
-    told = preview(archive, rules, NO_HOLD)
+    reported = preview(archive, rules, NO_HOLD)
     assert archive.load().same_facts(before)
     done = run_retention(archive, "care", rules, NO_HOLD)
-    assert done.removed.segments == len(told.goes)
-    assert preview(archive, rules, NO_HOLD).points == told.points
+    assert done.removed.segments == len(reported.goes)
+    assert preview(archive, rules, NO_HOLD).points == reported.points
 
 
 def test_a_dry_run_tells_that_retention_would_be_refused(archive: Archive) -> None:

@@ -121,8 +121,8 @@ def test_aborted_records_and_markers_are_not_seen(storage: Storage) -> None:
     reader = open_partition(storage, "orders", [entry], [(0, 5)])
     assert [record.offset for some in reader.records() for record in some] == [3]
     assert [(txn.first_offset, txn.last_offset) for txn in reader.transactions.aborted] == [(0, 2)]
-    told = open_partition(storage, "orders", [entry], aborted=())  # by a caller who knows better
-    assert [record.offset for some in told.records() for record in some] == [0, 1, 3]
+    reported = open_partition(storage, "orders", [entry], aborted=())  # by a caller who knows better
+    assert [record.offset for some in reported.records() for record in some] == [0, 1, 3]
 
 
 def test_nobody_knows_how_a_transaction_ended_whose_index_is_lost(storage: Storage) -> None:

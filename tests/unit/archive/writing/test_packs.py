@@ -239,8 +239,8 @@ def test_a_pack_that_was_cut_short_costs_what_lay_behind(storage: LocalStorage, 
 def test_a_missing_pack_is_damage_of_all_of_its_segments(storage: LocalStorage) -> None:
     packed(storage, (ORDERS, 0, batches(0)), (ORDERS, 1, batches(0)))
     storage.delete(pack_paths(storage))
-    told = faults(storage)
-    assert sum("the object is missing" in fault and ".log" in fault for fault in told) == 2
+    reported = faults(storage)
+    assert sum("the object is missing" in fault and ".log" in fault for fault in reported) == 2
     entry = Archive.open(storage).load().segments[ID, 1][0]
     (fault,) = missing_or_short(storage, "orders", entry, {})
     assert fault.object.endswith(f"pack:{entry.files.position}.log")

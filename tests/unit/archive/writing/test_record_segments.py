@@ -340,20 +340,22 @@ def test_damaged_object_is_refused_by_name(storage: Storage, layout: Layout, dam
 def test_with_on_damage_everything_before_the_damage_is_handed_out(storage: Storage, layout: Layout) -> None:
     entry = write(storage, layout, records(*range(1000)))
     cut(storage, entry)
-    told: list[Damage] = []
-    found = [record.offset for part in read_records(storage, "orders", entry, on_damage=told.append) for record in part]
+    lines: list[Damage] = []
+    found = [
+        record.offset for part in read_records(storage, "orders", entry, on_damage=lines.append) for record in part
+    ]
     assert found == list(range(len(found)))
-    assert [damage.lost for damage in told] == [(len(found), 1000)]
+    assert [damage.lost for damage in lines] == [(len(found), 1000)]
 
 
 def test_altered_value_costs_no_record_but_is_told(storage: Storage) -> None:
     entry = write(storage, Layout.RECORDS, records(*range(1000)))
     path = data_path(entry)
     flip(storage, path, storage.read(path).index(b"value"))
-    told: list[Damage] = []
-    parts = list(read_records(storage, "orders", entry, on_damage=told.append))
+    lines: list[Damage] = []
+    parts = list(read_records(storage, "orders", entry, on_damage=lines.append))
     assert sum(map(len, parts)) == 1000
-    (damage,) = told
+    (damage,) = lines
     assert "records were altered" in damage.what
     assert damage.lost is None
 

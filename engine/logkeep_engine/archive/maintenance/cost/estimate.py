@@ -357,11 +357,11 @@ class _Estimate:
             return None
         size = sum(item.bytes for item in gone)
         age, most = self._limits.max_age, self._limits.max_bytes
-        told = [f"maxAge {human_duration(age / 1000)}"] if age is not None else []
-        told += [f"maxBytes {human_bytes(most)}"] if most is not None else []
+        lines = [f"maxAge {human_duration(age / 1000)}"] if age is not None else []
+        lines += [f"maxBytes {human_bytes(most)}"] if most is not None else []
         each = 1 + stored.indexes.objects / max(1, stored.logs.objects)
         return RetentionFacts(
-            told=", ".join(told),
+            told=", ".join(lines),
             segments=len(gone),
             bytes=size,
             month=month_price(size, self._prices),

@@ -94,8 +94,8 @@ def _objects(found: StoredObjects) -> str:
 def _requests(cost: RequestCost, words: CostWords) -> str:
     found = cost.requests
     kinds = (("PUT", found.put), ("GET", found.get), ("LIST", found.list), ("DELETE", found.delete))
-    told = ", ".join(f"{count:,} {kind}" for kind, count in kinds if count) or "no requests"
-    return told + (f", {words.price(cost.price)}" if words.priced else "")
+    text = ", ".join(f"{count:,} {kind}" for kind, count in kinds if count) or "no requests"
+    return text + (f", {words.price(cost.price)}" if words.priced else "")
 
 
 def _below(size: int | None) -> str:

@@ -168,7 +168,7 @@ def with_partitioners(context: RestoreContext, planned: Planned) -> tuple[Planne
         _refuse_other(plan, samples, wanted)
     chosen = {target: wanted or sample.found or Partitioner.MURMUR2 for target, sample in samples.items()}
     topics = tuple(replace(topic, partitioner=chosen.get(topic.target)) for topic in plan.topics)
-    return replace(planned, plan=replace(plan, topics=topics)), list(_told(plan, samples, wanted))
+    return replace(planned, plan=replace(plan, topics=topics)), list(_describe_partitioners(plan, samples, wanted))
 
 
 def refuse_other_partitioners(context: RestoreContext, planned: Planned, name: str) -> None:
@@ -210,7 +210,9 @@ def _refuse_other(plan: RestorePlan, samples: Mapping[str, KeySample], wanted: P
         )
 
 
-def _told(plan: RestorePlan, samples: Mapping[str, KeySample], wanted: Partitioner | None) -> Iterator[str]:
+def _describe_partitioners(
+    plan: RestorePlan, samples: Mapping[str, KeySample], wanted: Partitioner | None
+) -> Iterator[str]:
     names = {topic.target: topic.source for topic in plan.topics}
     for partitioner in Partitioner:
         lie = {name: item for name, item in samples.items() if item.found is partitioner}
