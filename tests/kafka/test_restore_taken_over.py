@@ -1,5 +1,6 @@
 """One run goes on with a restore: that which has taken it over last. The others are told."""
 
+import asyncio
 import json
 import threading
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from logkeep_engine.archive.catalog import run_note
+from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import RestoreBusy
 from logkeep_engine.restore.claim import fence
@@ -26,6 +28,7 @@ from tests.kafka.restores import (
     topic_settings,
 )
 from tests.kafka.test_cluster_state import control_plane
+from tests.kafka.test_forgotten_producers import PRODUCE, Posted, at_requests
 from tests.kafka.test_restore_alive import Held
 from tests.kafka.test_restore_shape import DiesAfter, numbered
 from tests.runners import Job
@@ -200,3 +203,34 @@ def test_tasks_of_a_run_that_was_taken_over_send_nothing(
     (error,) = found
     assert isinstance(error, RestoreBusy), error
     assert sum(len(committed(kafka, f"{unique}-copy", partition)) for partition in range(2)) == 100
+
+
+def test_batches_that_are_ready_when_a_run_is_taken_over_are_not_sent(
+    kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that has slept has some. A broker that has forgotten their producer in the meantime would take them once
+    more, behind those of the other run."""
+    create_topic(kafka.bootstrap, unique, 1, {"retention.ms": "-1"})
+    for _ in range(8):
+        produce(kafka.bootstrap, unique, [replace(record, value=bytes(100_000)) for record in numbered(5)])
+    back_up(backup_spec(kafka, tmp_path, unique))
+
+    there: list[int] = []
+
+    async def sleeps(posted: Posted) -> Any:
+        """All other batches are made ready meanwhile."""
+        answer = await posted()
+        await asyncio.sleep(1)
+        there.append(len(await asyncio.to_thread(committed, kafka, f"{unique}-copy")))
+        (tmp_path / "runs/restore-1/taken-over.json").write_text('{"format": 1, "by": "restore-2"}')
+        monkeypatch.setattr(fence, "TASK_SECONDS", 0.0)
+        return answer
+
+    def begin(item: Any) -> None:
+        if type(item) is tuple:
+            at_requests(monkeypatch, PRODUCE, (0,), sleeps)
+
+    with pytest.raises(RestoreBusy, match="Run restore-2 has taken over run restore-1"):
+        bring_back(restore_spec(kafka, tmp_path), runner=ThreadRunner(before=begin))
+    assert [len(committed(kafka, f"{unique}-copy"))] == there
+    assert 0 < there[0] < 40

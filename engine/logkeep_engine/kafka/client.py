@@ -49,6 +49,7 @@ class RawClient:
         self.local_start = fetcher.local_start
         self.epoch_end = fetcher.epoch_end
         producer = Producer(self._pool, fetcher)
+        self.only_while = producer.only_while
         self.produce = producer.produce
         self.produce_many = producer.produce_many
         self.init_producer_id = producer.init_producer_id

@@ -88,6 +88,7 @@ class _Sent:
 
 
 Confirm = Callable[[Leader], Awaitable[None]]
+Permit = Callable[[], Awaitable[None]]
 
 
 class _Guard:
@@ -128,10 +129,11 @@ class _Outbox:
     partition, since brokers accept no more, and up to REQUEST_BYTES.
     """
 
-    def __init__(self, pool: BrokerPool, node: int, lane: int) -> None:
+    def __init__(self, pool: BrokerPool, node: int, lane: int, permit: Permit) -> None:
         self._pool = pool
         self._node = node
         self._lane = lane
+        self._permit = permit
         self._waiting: deque[_Sent] = deque()
         self._room = asyncio.Semaphore(_REQUESTS_IN_FLIGHT)
         self._posting: asyncio.Task[None] | None = None
@@ -191,6 +193,7 @@ class _Outbox:
             [(*sent.target.key, sent.batch) for sent in request], acks=first.acks, timeout_ms=first.timeout_ms
         )
         try:
+            await self._permit()
             return await self._pool.post(self._node, self._lane, call)
         except Exception as error:
             for sent in request:
@@ -256,6 +259,12 @@ class Producer:
         self._fetcher = fetcher
         self._read_back = ReadBack(fetcher)
         self._outboxes: dict[tuple[int, int], _Outbox] = {}
+        self._permit: Permit = _permit_all
+
+    def only_while(self, permit: Permit) -> None:
+        """From the first batch on ask `permit` before each request, right before: batches may have waited for long. It
+        raises if this process must send none."""
+        self._permit = permit
 
     async def produce(
         self, topic: str, partition: int, batch: Batch, *, acks: int = -1, timeout_ms: int = DEFAULT_TIMEOUT_MS
@@ -382,7 +391,7 @@ class Producer:
         lane = _lane(target)
         outbox = self._outboxes.get((leader.node, lane))
         if outbox is None:
-            outbox = self._outboxes[leader.node, lane] = _Outbox(self._pool, leader.node, lane)
+            outbox = self._outboxes[leader.node, lane] = _Outbox(self._pool, leader.node, lane, self._permit)
         outbox.put(sent)
         return sent
 
@@ -454,6 +463,10 @@ class Producer:
 
     def _patience(self, target: _Target) -> Patience:
         return Patience(self._pool.limits, f"write to topic {target.topic!r} partition {target.partition}")
+
+
+async def _permit_all() -> None:
+    pass
 
 
 def _lane(target: _Target) -> int:

@@ -45,6 +45,7 @@ def side_by_side(
         budget = MemoryBudget(_MEMORY)
         async with RawClient(tasks[0].connection) as client:
             shared = Shared(client, pool, TaskProgress(context), context, TaskFence(tasks[0].state, pool))
+            client.only_while(shared.fence.check)
 
             async def one(task: RestoreTask) -> PartitionSummary:
                 async with budget.taken(task.memory):
