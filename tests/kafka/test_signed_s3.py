@@ -16,10 +16,10 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.signed_documents import is_document
 from logkeep_engine.archive.catalog.signing import signing_keys
 from logkeep_engine.backup.run.backup_run import run_backup
-from logkeep_engine.contract.names import ENV_SIGNING_DIR
+from logkeep_engine.contract.names import ENV_ERASURES_DIR, ENV_SIGNING_DIR
 from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import RunRequest, RunResult
-from logkeep_engine.contract.spec import parse_backup
+from logkeep_engine.contract.spec import API_VERSION, parse_backup
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore.run.entry import run_restore
 from logkeep_engine.storage import open_uri
@@ -203,6 +203,29 @@ def test_a_new_key_takes_the_place_of_the_old_one(archive: Signed) -> None:
     archive.require_restored("-copy")
     late = archive.back_up("four", keys.folder("alice", own="alice"))
     assert (late.outcome, late.error_code) == ("Failed", "ArchiveUnsigned"), "the old key adds nothing any more"
+
+
+def test_the_first_signed_run_erases_too(archive: Signed, tmp_path: Path) -> None:
+    spec = backup_spec(archive.kafka, tmp_path, archive.topic) | {"storage": archive.place}
+    document = {"apiVersion": API_VERSION, "kind": "KafkaBackup", "metadata": {"name": "nightly"}, "spec": spec}
+    file, asked = tmp_path / "backup.json", tmp_path / "ticket-1"
+    environ = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+
+    def run(*options: str) -> str:
+        file.write_text(json.dumps(document))
+        done = logkeep("backup", "-f", str(file), "-o", "json", *options, environ=environ)
+        assert done.returncode == 0, done.stderr
+        return str(json.loads(done.stdout)["anchor"])
+
+    anchor = run()
+    asked.mkdir()
+    (asked / "keys").write_text("k7\n")
+    spec["erasures"] = [{"name": "ticket-1", "topic": archive.topic, "keysSecretRef": {"name": "keys"}}]
+    environ[ENV_ERASURES_DIR] = str(tmp_path)
+    run("--expect-commit", anchor, "--signing-dir", archive.keys.folder("alice", own="alice"))
+    assert signers(archive.objects()) == {archive.keys.signer("alice")}
+    result = archive.bring_back("-copy", archive.keys.folder("alice"))
+    assert (result.outcome, result.records) == ("Succeeded", 59), result.message
 
 
 UNSIGNED = "is not signed, but all are from commit 0 on"  # which also readers without keys see

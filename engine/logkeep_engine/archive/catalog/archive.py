@@ -195,6 +195,7 @@ class Archive:
         self.storage.sign_all()
         self.storage.before_signing = False
         self.read_info()
+        self._info_signed = True  # or it would not have been read
 
     def _has_signed_since_a_backup(self, state: ArchiveState) -> bool:
         """Tell whether one's own key has signed all commits from the last one of a backup on. Runs of other kinds may

@@ -224,6 +224,13 @@ def test_an_archive_is_signed_from_a_commit_on_with_all_that_was_there(storage: 
     assert max(number for number, _, _ in archive.listing().checkpoints) == 3, "readers with keys need no older one"
 
 
+def test_the_run_that_signs_an_archive_first_can_read_it_again(storage: Storage) -> None:
+    known = a_run(storage, 0, NO_KEYS)
+    with begun(storage, "signs", ALICE, known=known) as writer:
+        writer.end(RunOutcome.SUCCEEDED)
+    assert writer.archive.load().commit == writer.state.commit
+
+
 def test_what_was_there_before_cannot_be_changed_any_more(storage: Storage) -> None:
     known = a_run(storage, 0, NO_KEYS)
     a_run(storage, 10, ALICE, known=known)
