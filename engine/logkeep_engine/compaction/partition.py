@@ -116,6 +116,7 @@ class _Compaction:
         work, compactor = self._work, self._compactor
         while compactor.begin():
             self._pass.over(self._dirty, self._note_dirty)
+            # A clean section has each key once, so it is noted only if the keys come in shares.
             if compactor.is_divided:
                 self._pass.over(self._clean, lambda stretch, _: compactor.note(False, stretch))
         compactor.begin_copy()
@@ -128,6 +129,7 @@ class _Compaction:
         return PartitionCompacted(work.number, snapshot, compactor.records, compactor.tombstones)
 
     def _note_dirty(self, stretch: memoryview, headers: Headers) -> None:
+        # Leader epochs rise along a log: the last batch has the highest.
         self._leader_epoch = max(self._leader_epoch, headers[-1][1].leader_epoch)
         self._compactor.note(True, stretch)
         if self._work.may_give_up and self._compactor.shares > MOST_PASSES:
@@ -246,6 +248,7 @@ class Parts:
 
     def write(self, view: memoryview) -> None:
         """Append whole batches."""
+        # Their CRCs were checked when they were read, or have just been made.
         for headers in runs(view, checked=False):
             rest = headers
             while rest:
@@ -253,7 +256,7 @@ class Parts:
                 if self._open is None or taken == 0:
                     self._close()
                     self._open = self._begin(rest[0][1].base_offset)
-                    taken = max(1, self._fitting(rest))
+                    taken = max(1, self._fitting(rest))  # a batch that is larger than a part still gets one
                 some, rest = rest[:taken], rest[taken:]
                 self._open.builder.append(view[some.start : some.end], some)
 
@@ -276,6 +279,7 @@ class Parts:
             return 0
         builder = self._open.builder
         room = min(self._setting.max_bytes - builder.size, builder.bytes_left) - FOOTER_BYTES
+        # Any part may be the last: its footer takes an offset, too, and the bytes above.
         near = headers.in_order(builder.next_offset, builder.last_possible_offset - 1)
 
         def end_of(number: int) -> int:

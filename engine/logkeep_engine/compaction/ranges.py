@@ -34,7 +34,7 @@ from logkeep_engine.log.key_comparison import KeySecret
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.tasks import TaskContext
 
-_READ_AT_ONCE = PAIR_BYTES << 18
+_READ_AT_ONCE = PAIR_BYTES << 18  # whole pairs, since a lookup takes no half of one
 _FIRST_ATTEMPT = 100
 
 
@@ -139,6 +139,7 @@ def merge_keys(setting: CompactionSetting, work: KeyShare, context: TaskContext)
     lookup = KeyLookup()
     sizes = []
     with storage.writer(path) as made:
+        # From the end of the log: a key that is known already has a later record.
         for mapped in reversed(work.mapped):
             size = 0
             for start, end in reversed(_places(mapped.blocks, work.first, work.below)):
@@ -160,13 +161,18 @@ def copy_range(setting: CompactionSetting, work: RangeCopy, context: TaskContext
     marks = storage.read_range(mapped.path, mapped.marks, mapped.marks + sum(mapped.mark_bytes))
     replaced = [storage.read_range(path, start, end) for path, start, end in work.replaced if start < end]
     compactor.mark(marks[: mapped.mark_bytes[0]], marks[mapped.mark_bytes[0] :], b"".join(replaced))
-    del marks, replaced
+    del marks, replaced  # the compactor has copied them: a task need not hold both while it reads
     compactor.begin_copy()
     whole = part.whole
     place = place_of(setting, whole, _attempt(context), work.leader_epoch)
     ends = part.part == part.parts - 1
     with Parts(
-        replace(setting, max_bytes=MAX_SEGMENT_BYTES), place, time_of(whole), only=part.part, ends=ends
+        # A range becomes one part, however much is left of it: the numbers of parts are given out before.
+        replace(setting, max_bytes=MAX_SEGMENT_BYTES),
+        place,
+        time_of(whole),
+        only=part.part,
+        ends=ends,
     ) as parts:
         SectionPass(setting, whole, context, part.number, compactor).over(
             part.entries, lambda stretch, _: parts.write_all(compactor.copy(True, stretch))
@@ -198,6 +204,7 @@ def _places(blocks: Sequence[bytes], first: int, below: int) -> list[tuple[int, 
 
 def _compactor(setting: CompactionSetting, work: KeyRange, on_keys: OnKeys | None = None) -> Compactor:
     whole = work.whole
+    # To find transactions is to read the whole partition's: a range without any does not need them.
     has_some = any(entry.transactional for entry in work.entries)
     aborted, undecided = transactions_of(setting, whole) if has_some else (Spans(), Spans())
     return Compactor(

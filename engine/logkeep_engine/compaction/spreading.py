@@ -158,7 +158,7 @@ class Spreading:
     ) -> list[KeyRange]:
         """Spread a partition. Returns the tasks that map the keys of its ranges; their progress has numbers from
         `first` on, if it is reported."""
-        secret = new_secret()
+        secret = new_secret()  # one for all of its tasks, which compare the hashes that they make of keys
         numbers = [NO_PROGRESS if first is None else first + part for part in range(len(ranges))]
         made = [
             KeyRange(number, work, part, len(ranges), entries, secret)
@@ -178,9 +178,10 @@ class Spreading:
     def take(self, task: RangeTask, answer: RangeAnswer) -> PartitionCompacted | None:
         """Note the answer of a task. The last one of a partition makes its snapshot."""
         if isinstance(answer, (KeysMapped, KeysMerged)):
+            # Also of a partition that was given up: its objects are to be deleted as well.
             self.objects.append(answer.path)
         spread = self._spread.get(work_of(task).number)
-        if spread is None:
+        if spread is None:  # given up: answers of its other tasks still come
             return None
         match task, answer:
             case KeyRange(), KeysMapped():

@@ -100,6 +100,7 @@ def _check_records(setting: CheckSetting, found: FoundSegment) -> CheckedSegment
         damage = _what(error)
     state = check_index(held_index, bytes(index))
     facts = count.facts(size=end, blocks=1, index_bytes=len(index))
+    # An empty object is a segment that was just begun, not one of another version.
     foreign = held.first not in (b"", MAGIC)
     entries = max(0, len(held_index or b"") - len(MAGIC)) // ENTRY_BYTES
     return CheckedSegment(facts, held.digest(), damage, foreign, state.state, state.what, entries)

@@ -105,7 +105,7 @@ def scan(objects: Sequence[ObjectInfo], uri: str) -> Folder:
         if layout is not None:
             layouts.setdefault(layout, info.path)
     for info in objects:
-        _check_own_names(info.path, uri)
+        _check_own_names(info.path, uri)  # of all objects: `theirs` lacks those in the folders that are asked about
     if not layouts:
         _refuse_nothing(theirs, uri)
     if len(layouts) > 1:
@@ -186,7 +186,7 @@ def _records(objects: Sequence[ObjectInfo], uri: str, layout: Layout) -> Folder:
             groups.append(FoundFile(topic, file.partition, info.path))
         elif file.kind is FileKind.PARTITION_INDEX:
             partition_indexes.append(FoundFile(topic, file.partition, info.path))
-    for key in sorted(set(indexes) - set(records)):
+    for key in sorted(set(indexes) - set(records)):  # sorted, so that each look at the folder names the same one
         raise FolderRefused(
             f"{uri}/{indexes[key].path} is the index of a missing segment.",
             hint="Restore the segment from a copy, or remove its index.",
@@ -220,13 +220,14 @@ def _avro(objects: Sequence[ObjectInfo], uri: str) -> Folder:
         topic, partition, name = match[1], match[2], match[3]
         _check_topic(topic, uri, info.path)
         digits = name.removeprefix(f"{topic}+{partition}-")
+        # Bounded before `int`, which refuses very long texts with an error of its own.
         if digits == name or not re.fullmatch(r"[0-9]{1,40}", digits, re.ASCII) or int(digits) > INT64_MAX:
             raise FolderRefused(
                 f"{uri}/{info.path} is not named as an object of topic {topic!r} partition {partition}: "
                 f"{topic}+{partition}-<number>.data is expected.",
                 hint="Rename or move it.",
             )
-        if str(int(partition)) != partition:
+        if str(int(partition)) != partition:  # the archive would look for the name without zeros
             raise FolderRefused(
                 f"{uri}/{info.path}: partition {partition} is written with leading zeros.", hint="Rename its folder."
             )

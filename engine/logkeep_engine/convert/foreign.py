@@ -35,7 +35,7 @@ from logkeep_engine.log.batch import MAX_OFFSET
 from logkeep_engine.storage import Storage
 
 UNKNOWN_REPLICATION = -1
-_EPOCH = 1
+_EPOCH = 1  # any: the run that adopts the segments puts its own in its place
 _HINT = "Restore the object from a copy, or move it away. Nothing was written."
 _REPAIR_HINT = "With --repair tails are cut off and indexes rebuilt; the originals are kept. Nothing was written."
 _REBUILDABLE = (IndexState.MISSING, IndexState.SHORT)
@@ -68,6 +68,7 @@ class Adopted:
 
 def topic_id(uri: str, topic: str) -> str:
     """Return an id for a topic that has none: a UUID of version 5 in base64url."""
+    # Version 5 is made of the name alone, so another import finds the same topic.
     made = uuid.uuid5(uuid.NAMESPACE_URL, f"{uri}/{topic}")
     return urlsafe_b64encode(made.bytes).decode().rstrip("=")
 
@@ -125,6 +126,7 @@ class _Judged:
 
 
 def _judged(uri: str, folder: Folder, checked: Mapping[str, CheckedSegment], *, repair: bool) -> _Judged:
+    # Segments of the Records format come by their offsets: the last one of a partition stays.
     last = {(found.topic, found.partition): found.path for found in folder.segments}
     done = _Judged()
     for found in folder.segments:
@@ -199,8 +201,10 @@ def _judge(
         return f"{where}: {checked.damage}" if checked.damage else "", None
     if facts is not None and facts.base_offset < found.number:
         return f"{where}: its first record has offset {facts.base_offset}, which is below that of its name", None
+    # An empty object is not damaged: the tool has made it and written nothing yet.
     if checked.damage and found.size:
         return _judge_tail(where, found, checked, is_last=is_last, repair=repair)
+    # Only the index knows of them: to rebuild it would hide that records are gone.
     if checked.lost:
         has = "it has no record" if facts is None else f"its last record has offset {facts.next_offset - 1}"
         return f"{where}: {has}, and its index names {checked.lost} more; {_LOST}", None
@@ -219,10 +223,12 @@ def _judge_tail(
 ) -> tuple[str, Repair | None]:
     """Judge damage at the end of a segment. It is a torn tail only if no index entry says that a record was there."""
     missing = checked.index is IndexState.MISSING
+    # Without an index only the last segment can have been torn by a crash of its writer.
     if checked.foreign or (missing and not is_last):
         return f"{where}: {checked.damage}", None
     if checked.index in (IndexState.LONG, IndexState.WRONG):
         return f"{where}: {checked.damage}; its index names records after that, {_RECOVER}", None
+    # Without a whole record, the byte of the version stays.
     end = checked.facts.bytes if checked.facts is not None else 1
     what = f"a {_TAIL} of {found.size - end} bytes at position {end}, after the last complete record ({checked.damage})"
     if not repair:
@@ -329,7 +335,7 @@ def _source_of(
         groups=tuple(
             GroupEntry(position.group_id, position.topic, ids[position.topic], position.partition, position.offset)
             for position in positions
-            if position.topic in ids
+            if position.topic in ids  # a position in a topic that was not backed up has nothing to point to
         ),
         notes=(
             "The tool that wrote it keeps no types of timestamps (all are create times), one header of a name and no "

@@ -123,7 +123,7 @@ class _Adoption(ArchivingRun):
             return
         self._reporter.phase("Finishing")
         for item in adopted.repairs:
-            self._mend(item)
+            self._mend(item)  # before there is an archive: after a crash the folder is still one to import
         archive = self._archive = Archive.create_or_open(storage, NO_CLUSTER, folder.format, imported=True)
         writer = self._writer = begin_run(archive, self._run_id, kind=KIND)
         self._notes += writer.warnings
@@ -199,7 +199,7 @@ def check_same_digest(uri: str, begun: ArchiveState, digest: DigestAlgorithm) ->
 def check_unchanged(source: ConvertSource, begun: ArchiveState) -> None:
     """Raises ArchiveMismatch if the folder has changed since an import has begun to adopt it."""
     for key in sorted(begun.segments):
-        committed = [replace(entry, epoch=0) for entry in begun.segments[key]]
+        committed = [replace(entry, epoch=0) for entry in begun.segments[key]]  # each attempt has an epoch of its own
         found = [replace(entry, epoch=0) for entry in source.segments.get(key, ()) if isinstance(entry, SegmentEntry)]
         if found != committed:
             topic = begun.topics[key[0]].name
@@ -343,13 +343,14 @@ def _read_positions(storage: Storage, work: _PositionWork, context: TaskContext)
             for record in records:
                 try:
                     commit = decode_offset_record(record.key, record.value).commit
+                # One that is cut short, or of a newer Kafka, costs no other group its position.
                 except UndecodableRecord as error:
                     log.warning("%s partition %d: %s", CONSUMER_OFFSETS, work.partition, error.message)
                     continue
                 if commit is None:
                     continue
                 key = (commit.group, commit.topic, commit.partition)
-                if commit.offset is None:
+                if commit.offset is None:  # a tombstone: the position was deleted
                     last.pop(key, None)
                     continue
                 epoch = -1 if commit.leader_epoch is None else commit.leader_epoch

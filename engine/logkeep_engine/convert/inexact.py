@@ -30,6 +30,7 @@ def carry_exact(writer: Writer, source: ConvertSource, chunks: Iterable[ConvertC
         for key, exact in sorted(source.exact.items())
         if key in firsts and firsts[key] < exact and known[key].exact < exact
     }
+    # Begun by an attempt that was killed before the second commit.
     begun = {key for key in todo if known[key].passive is not None}
     writer.change_generations(
         GenerationChange(*key, known[key].last + 1, GenerationStep.BEGIN) for key in todo if key not in begun

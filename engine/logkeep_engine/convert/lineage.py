@@ -65,6 +65,7 @@ def check_same_logs(source: ConvertSource, target: ArchiveState) -> None:
         accounted = target.accounted_for(*key)
         known = target.leaders.get(key, UNKNOWN)
         for epoch, offset in item.old_ends:
+            # A target that has seen a later leader epoch was converted from the newest log already.
             if accounted and accounted[-1][1] > offset and known <= epoch:
                 raise ArchiveMismatch(
                     f"The log of topic {source.topic_names[key[0]]!r} partition {key[1]} was cut off in the cluster at "

@@ -41,6 +41,7 @@ def missing_segments(uri: str, folder: Folder, contents: Mapping[str, bytes]) ->
 
 def _read(index: FoundFile, content: bytes) -> list[RecordsName]:
     named = read_partition_index(content)
+    # The names are of one partition: `read_partition_index` refuses others.
     if named and named[0].partition != index.partition:
         raise CorruptIndex(f"The index names segments of partition {named[0].partition}.")
     return named

@@ -177,7 +177,7 @@ def up_to_exact(
     wider = [key for key, end in sorted(ends.items()) if end < source.exact.get(key, 0) < NOWHERE]
     if not wider:
         return plan
-    done = state.shared()
+    done = state.shared()  # only the coverage is replaced: the rest may be large, and is not copied
     done.coverage = {key: together(state.coverage.get(key, ()), _done(plan.chunks).coverage[key]) for key in wider}
     parts = _lacking(source, wider, done, chunk_bytes)
     more = (ConvertChunk(number, *part) for number, part in enumerate(parts, len(plan.chunks)))
@@ -200,6 +200,7 @@ def cut(segments: Iterable[SourceSegment], start: int, end: int, chunk_bytes: in
 
 def clipped(segments: Sequence[WholeSegment], start: int, end: int) -> Iterator[SourceSegment]:
     """Yield the segments, or slices of them, that lie in [start, end)."""
+    # One earlier: it may reach beyond `start`.
     for at in range(max(0, bisect_right(segments, start, key=_base) - 1), len(segments)):
         segment = segments[at]
         if segment.base_offset >= end:
@@ -278,7 +279,7 @@ def check_additions(
     known: dict[Partition, tuple[SeenSegment, ...]] = {}
     for plan in earlier:
         known = {**plan.seen, **known}
-        if known.keys() >= source.segments.keys():
+        if known.keys() >= source.segments.keys():  # each plan costs a request: older ones would add nothing
             break
     planned = _done(chunks)
     for key in sorted(source.segments):

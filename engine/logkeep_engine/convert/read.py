@@ -98,6 +98,7 @@ def _of_tool(storage: Storage, topic: str, partition: int, segment: ForeignSegme
                 count += len(records)
                 last = records[-1].offset
                 yield cast(Sequence[LogRecord], records)
+        # A segment may end early and be whole as far as it goes: the manifest alone says how many there were.
         if (count, last + 1) != (segment.records, segment.next_offset):
             raise CorruptSegment(
                 f"it holds {count} records up to offset {last}, the manifest says {segment.records} up to "

@@ -166,6 +166,7 @@ class _ConvertRun(ArchivingRun):
 
     def _lease(self, source: ConvertSource) -> AbstractContextManager[None]:
         """Return a lease on the objects of a source that is an archive, unless nothing shall be written."""
+        # In what another tool wrote, no run of an archive deletes what is being read.
         if source.commit is None or self._dry_run:
             return nullcontext()
         return reading(source.storage, self._run_id, source.commit)
@@ -192,6 +193,7 @@ class _ConvertRun(ArchivingRun):
         self._reporter.phase("Planning", attempt=writer.state.runs[self._run_id].attempts)
         plan = self._plan = self._load_or_make_plan(archive, source, writer.state)
         if looked:
+            # Before the first commit: an attempt that is started again need not read all of the source once more.
             self._target.put(archive.run_file(self._run_id, LOSS_FILE), self.losses.to_json())
         writer.commit(
             topics=plan.topics,
@@ -251,7 +253,7 @@ class _ConvertRun(ArchivingRun):
             plan = replace(self._plan_of(source, state), begun=state.runs[self._run_id].begin_time)
             try:
                 self._target.create(path, plan.to_json())
-            except ObjectExists:
+            except ObjectExists:  # another driver of this run was faster: its plan counts
                 stored = self._target.read(path)
             else:
                 return plan
@@ -338,6 +340,7 @@ class _ConvertRun(ArchivingRun):
         if counted or self._options.format is FormatName.KAFKA:
             return
         todo = {chunk.number for chunk in chunks}
+        # What an earlier attempt counted has gone with it.
         before = [chunk for chunk in plan.chunks if chunk.number not in todo]
         self._run_tasks(count_chunks, setting, self._work(source, before), self._note_losses)
         if self.losses.losses:
@@ -371,6 +374,7 @@ class _ConvertRun(ArchivingRun):
         groups = state.groups_after(plan.groups, plan.topics)
         if self._options.format is FormatName.RECORDS:
             keys = sorted(state.segments)
+            # By these files a reader of the folder, an import too, knows how many partitions a topic has.
             empty = set(every_partition(newest_topics(state))) - set(keys)
             write_partition_indexes(self._target, state, [*keys, *sorted(empty)])
             write_consumer_offsets(self._target, state, keys, groups)

@@ -87,7 +87,7 @@ def convert_chunks(setting: ConvertSetting, task: ConvertTask, context: TaskCont
     near, progress = _near(setting), TaskProgress(context, after=REPORT_SECONDS)
     try:
         done = tuple(_convert(near, work, context.attempt, packing, progress) for work in task.chunks)
-        packs.commit()
+        packs.commit()  # before the receipts leave the task: a commit names only what is there
         return done
     finally:
         packs.abort()
@@ -117,6 +117,7 @@ def _convert(
     reported = _ChunkProgress(work, progress)
     entries = [
         entry
+        # Neighbours only: the offsets of a target must rise.
         for copied, segments in groupby(work.segments, partial(is_copied, setting.target.format))
         for entry in (
             _copy(setting, work, segments, attempt, packing, reported)

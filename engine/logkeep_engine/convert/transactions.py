@@ -40,7 +40,7 @@ def look_through(source: ConvertSource, runner_factory: Callable[[], TaskRunner]
     keys, work = [], []
     for key in sorted(source.segments):
         entries = tuple(entry for entry in source.segments[key] if isinstance(entry, SegmentEntry))
-        if any(entry.transactional for entry in entries):
+        if any(entry.transactional for entry in entries):  # others cost no task
             keys.append(key)
             kept = tuple(source.coverage.get(key, ()))
             work.append(OutcomesTask(source.storage, source.topic_names[key[0]], entries, kept))

@@ -40,7 +40,7 @@ BATCH_BYTES = 512 << 10
 
 BATCH_RECORDS = 10_000
 
-_APPEND_TIME = 1
+_APPEND_TIME = 1  # Kafka's TimestampType.LOG_APPEND_TIME
 _RECORD_OVERHEAD = 20  # more than a record takes in addition to key, value and headers, as a rule
 _INT32_MAX = 2**31 - 1
 
@@ -133,6 +133,7 @@ class _BatchTarget:
                 size >= BATCH_BYTES
                 or len(batch) >= BATCH_RECORDS
                 or append_time != self._batch_time
+                # A record has its distance from the base offset in 32 bits.
                 or record.offset - batch[0].offset > _INT32_MAX
             ):
                 self._write_batch()
@@ -191,7 +192,7 @@ def _append_time(record: LogRecord) -> int | None:
     """Return the append time of the record. None: it has create time, or none."""
     if record.timestamp_type != _APPEND_TIME:
         return None
-    return -1 if record.timestamp is None else record.timestamp
+    return -1 if record.timestamp is None else record.timestamp  # RecordBatch.NO_TIMESTAMP of Kafka
 
 
 def _open_log(
@@ -245,6 +246,7 @@ def copy_segment(
         if not segment.builder.size:
             segment.abort()
             return None
+        # A slice has only the transactions of its own batches.
         return segment.finish(transactions if entry.uncut is entry else left.left())
     except BaseException:
         segment.abort()

@@ -160,12 +160,13 @@ class _ErasureRun(ArchivingRun):
             self._earlier = earlier
             return
         topic_ids = topic_ids_of(archive, state, self._asked.topic)
-        refuse(archive, state, topic_ids)
+        refuse(archive, state, topic_ids)  # before the run begins, so that a refused one leaves nothing in the archive
         writer = self._writer = begin_run(archive, self._run_id, kind=ERASURE)
-        refuse(archive, writer.state, topic_ids)
+        refuse(archive, writer.state, topic_ids)  # once more: another run may have committed since, a hold among others
         faults = self._rewrite(writer, topic_ids)
         left = self._move(writer, topic_ids)
         self._reporter.phase("Finishing")
+        # Before the errors below: whatever else is damaged, what was replaced goes.
         self._purge(writer, topic_ids, wait=not left)
         if left:
             raise ArchiveDamaged(
@@ -184,6 +185,7 @@ class _ErasureRun(ArchivingRun):
         self._delete_unseen(writer, topic_ids)
         run = writer.state.runs[self._run_id]
         audit = self._audit(archive, run, topic_ids)
+        # Before the commit with its hash: the proof is there whenever the archive says so.
         archive.storage.put(archive.run_file(self._run_id, AUDIT_FILE), audit)
         entry = ErasureEntry(hashlib.sha256(audit).hexdigest(), run.records, run.segments)
         writer.end(RunOutcome.SUCCEEDED, erasure=entry)
@@ -246,6 +248,7 @@ class _ErasureRun(ArchivingRun):
         """Delete what held the records. After a kill the next erasure, or the next run that removes, does it. Without
         `wait`, what others still need stays."""
         state, storage = writer.state, writer.archive.storage
+        # Before the objects go: who finds segments by these files finds none that is gone.
         write_indexes(writer, {key for key in state.replaced if key[0] in topic_ids})
         if wait:
             self._wait_and_purge(writer, topic_ids)
@@ -253,8 +256,9 @@ class _ErasureRun(ArchivingRun):
             purge(writer, topic_ids=topic_ids, packs=self._packs)
         drop_digests(storage, state, {key for key in state.replaced if key[0] in topic_ids})
         left = unnamed(writer, self._asked.topic, topic_ids) + unnamed_packs(writer)
+        # After the list: what a newer run has written has no commit yet, and would be deleted.
         self._require_no_other(writer)
-        if writer.archive.info.imported:
+        if writer.archive.info.imported:  # only imports keep originals
             left += originals(storage, self._asked.topic)
         if left:
             storage.delete(left)
@@ -265,7 +269,7 @@ class _ErasureRun(ArchivingRun):
         them. Raises ArchiveBusy if one still does after a while."""
         deadline = time.monotonic() + READERS_SECONDS
         while (purged := purge(writer, topic_ids=topic_ids, packs=self._packs)).waiting:
-            self._require_unlocked(purged.locked)
+            self._require_unlocked(purged.locked)  # no waiting ends a lock
             if time.monotonic() > deadline:
                 readers = ", ".join(purged.readers)
                 raise ArchiveBusy(
@@ -283,7 +287,7 @@ class _ErasureRun(ArchivingRun):
         left: list[UnseenObject] = []
         try:
             left = unseen(writer, self._asked.topic, topic_ids)
-            self._require_no_other(writer)
+            self._require_no_other(writer)  # after the list, as in `_purge`
             locked = self._storage.delete_unseen(left)
         except StorageRefused as error:
             known = so_many(len(left), "older version") if left else "older versions"

@@ -59,12 +59,14 @@ def erase_task(setting: ErasureSetting, work: ErasureWork, context: TaskContext)
     rewritten: list[Rewritten] = []
     faults: list[str] = []
     records = size = 0
+    # Lines may have segments of the same base offset: their names must differ.
     attempt = work.line * ATTEMPTS + context.attempt
     last = len(work.segments) - 1
     for number, entry in enumerate(work.segments):
         frame = None if work.time is None else SnapshotFrame(work.time, number == last)
         try:
             found = without_keys(setting.place, keys, work.topic, entry, attempt, frame)
+        # The run fails for it at the end, when all other segments are without the keys.
         except ArchiveDamaged as error:
             faults.append(error.message)
         else:
@@ -85,6 +87,7 @@ def works_of(state: ArchiveState, topic: str, topic_ids: Iterable[str]) -> list[
     for key in sorted(key for key in {*state.segments, *state.snapshots, *state.lines} if key[0] in wanted):
         for line, own in enumerate(state.own_facts(key)):
             for snapshot in own.snapshots:
+                # Whole, whatever its size: its last part gets a footer.
                 found.append(ErasureWork(len(found), topic, key, line, snapshot.rows, snapshot.time))
     return found
 

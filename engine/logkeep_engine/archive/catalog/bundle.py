@@ -103,7 +103,7 @@ def _contents(commits: Iterable[bytes]) -> Iterator[list[bytes]]:
     some: list[bytes] = []
     size = 0
     for data in commits:
-        if b"\n" in data:
+        if b"\n" in data:  # a frame has a commit a line, and is divided there when it is read
             raise ValueError("a commit of more than one line")
         if some and size + len(data) > FRAME_BYTES:
             yield some
@@ -167,5 +167,6 @@ def frames_in(stream: io.BufferedIOBase, bundle: Bundle, name: str) -> Iterator[
         frame = stream.read(place.stop - place.start)
         hashed.update(frame)
         yield place, frame
+    # Also nothing may follow the last frame, which the hash would not see.
     if stream.read(1) or hashed.hexdigest() != bundle.sha256:
         raise documents.damaged(name, "its SHA-256 does not match its content")

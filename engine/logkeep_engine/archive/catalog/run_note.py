@@ -121,12 +121,14 @@ class RunNote:
     def begin(self) -> None:
         """Write the note, and beat from then on. Raises what the storage raises."""
         self.beat()
+        # A daemon: a driver that fails without `stop` must end, and its note with it.
         self._thread = threading.Thread(target=self._run, name="logkeep-alive", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Beat no more, as after a crash. Safe to call twice."""
         self._stopped.set()
+        # No thread can wait for its own end.
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 

@@ -393,6 +393,7 @@ class Writer:
         removed. Raises what `commit` does, and ValueError for what `state.unpurged` does not have."""
         with self._lock:
             self._confirm_last()
+            # Raises for what is not there, before anything is written.
             without_purged(self.state.unpurged, commits, packs)
             if commits or packs:
                 gone = tuple(PurgedPack(*pack) for pack in sorted(packs))

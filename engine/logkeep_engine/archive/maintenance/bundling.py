@@ -123,7 +123,7 @@ def _make_bundle(archive: Archive, listing: CatalogListing, number: int, before:
     data = bundle.dump(archive.info.archive_id, wanted.start, some, hashes[wanted.start - 1], hashes[wanted.stop - 1])
     try:
         archive.storage.create(names.bundle_path(number), data)
-    except ObjectExists:
+    except ObjectExists:  # with the same commits: its number says which
         log.info("bundle %d was made by another run at the same time", number)
     return len(wanted)
 
@@ -131,6 +131,7 @@ def _make_bundle(archive: Archive, listing: CatalogListing, number: int, before:
 def _remove_commits(archive: Archive, listing: CatalogListing, number: int, before: int) -> int:
     if listing.bundles[number].modified * 1000 > before:
         return 0
+    # Right before the deletion, while the commits can still be read from their own objects.
     archive.check_bundle(number)
     gone = [info.path for commit, info in listing.removable.items() if names.bundle_of(commit) == number]
     archive.storage.delete(gone)

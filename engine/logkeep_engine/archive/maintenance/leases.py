@@ -87,6 +87,7 @@ def _forget(storage: Storage, notes: list[str]) -> None:
     try:
         storage.delete(notes)
     except LogkeepError as error:
+        # They lapse anyway: whether one can be deleted changes nothing.
         log.info("notes of readers that have ended stay: %s", error)
 
 

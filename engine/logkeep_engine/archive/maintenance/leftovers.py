@@ -74,6 +74,7 @@ def remove_leftovers(writer: Writer, keys: Iterable[Partition]) -> int:
         log.warning("objects that no commit names are kept, because commits are lost: %s", lost[0])
         return 0
     found = sorted(_leftovers(storage, state, layout, set(keys)))
+    # After the list: what a newer run writes without a commit yet would be in it.
     if found and writer.archive.continues_after(state.commit):
         log.info("objects that an earlier attempt has left are left to the next run: another attempt has started")
         return 0

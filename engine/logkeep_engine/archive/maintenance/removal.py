@@ -118,11 +118,14 @@ def purge(
     removals = [item.removal for item in wanted if item.keys]
     keys_of = {item.removal.commit: item.keys for item in wanted}
     over = _with_grace_over(writer, removals, grace) if removals else []
+    # Requests, which a run without anything to delete saves.
     readers = running_readers(writer.archive.storage, writer.store_time()) if over else []
     held = {item.commit: [reader.run_id for reader in readers if reader.needs(item.commit)] for item in over}
     due = [item for item in over if not held[item.commit]]
+    # Before the objects go: who finds segments by these files finds none that is gone.
     write_indexes(writer, {key for item in due for key in keys_of[item.commit]})
     deleted = _delete_objects(writer, due, keys_of)
+    # After the deletion: a kill in between lets the next run delete once more, which does no harm.
     writer.purged(deleted.commits, deleted.packs)
     return Purged(
         len(deleted.segments),
@@ -189,6 +192,7 @@ def _with_shared(wanted: list[_Wanted], packs: Collection[PackId]) -> list[_Want
     """Return the same, and all that was removed and shares a pack with these, or lies in `packs`: a pack is deleted as
     a whole."""
     reached: set[PackId] = set()
+    # A partition brings packs, and these bring other partitions, until no more come.
     while True:
         found = {*packs, *(pack for item in wanted for key in item.keys for pack in item.packs[key])}
         if found == reached:

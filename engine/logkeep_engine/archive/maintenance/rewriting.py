@@ -37,7 +37,7 @@ from logkeep_engine.log.snapshot import footer_batch, header_batch
 from logkeep_engine.storage import Storage
 
 NAMES_BEFORE_REUSE = 20
-_NO_LIMIT = 1 << 62
+_NO_LIMIT = 1 << 62  # what was one segment stays one, whatever its size
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class _LogRewriting:
                 yield _part(stretch, headers[start:])
         # A snapshot has all of its parts, however little is in them.
         if emptied_last is not None and (any_left or self._frame is not None):
-            yield _one(emptied(emptied_last))
+            yield _one(emptied(emptied_last))  # empty, so that the segment ends at the same offset
 
 
 def _part(stretch: memoryview, headers: Headers) -> Stretch:

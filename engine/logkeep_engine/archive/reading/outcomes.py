@@ -36,7 +36,7 @@ def aborted_in(
     some offset on, `kept` the ranges that they stand for. If something cannot be read, raises ArchiveDamaged, or tells
     `on_damage` (from several threads, and of an index twice) and goes by what can.
     """
-    if not any(entry.transactional for entry in entries):
+    if not any(entry.transactional for entry in entries):  # most partitions have none, and no object is read for them
         return [], TransactionOutcomes()
     outcomes = partition_outcomes(storage, topic, entries, kept, on_damage)
     return outcomes.aborted(transaction_index(storage, topic, entries, on_damage)), outcomes
