@@ -29,6 +29,8 @@ from logkeep_engine.restore.verification.step import verify_restored
 from logkeep_engine.tasks import TaskRunner
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.process import wait_until
+from tests.cluster.s3 import S3Server
+from tests.cluster.s3_proxy import S3Proxy, lost_answer
 from tests.command import logkeep, script
 from tests.data.topics import Record, create_topic, produce, random_records
 from tests.kafka.restores import (
@@ -439,3 +441,16 @@ class TestCommand:
 def document(spec: dict[str, Any]) -> str:
     body = {"apiVersion": "logkeep.dev/v1alpha1", "kind": "KafkaRestore", "metadata": {"name": "drill"}, "spec": spec}
     return yaml.safe_dump(body)
+
+
+@pytest.mark.usefixtures("storage_environment")
+def test_a_drill_goes_on_when_the_answer_to_its_note_is_lost(
+    kafka: KafkaBroker, s3: S3Server, bucket: str, proxy: S3Proxy, unique: str, prefix: str, tmp_path: Path
+) -> None:
+    create_topic(kafka.bootstrap, unique, 1)
+    produce(kafka.bootstrap, unique, numbered(100))
+    storage = {"uri": f"s3://{bucket}/archive", "endpoint": proxy.endpoint, "region": s3.region}
+    back_up({**backup_spec(kafka, tmp_path, unique), "storage": storage})
+    proxy.meet(lost_answer, where=lambda line: line.startswith(b"PUT") and b"/open-drills/" in line)
+    assert drilled({**drill_spec(kafka, tmp_path, prefix), "source": {"storage": storage}}).outcome == "Succeeded"
+    assert names(kafka, prefix) == []

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from logkeep_engine.archive.catalog.run_note import RunNote
 from logkeep_engine.contract.restore_spec import RestoreGroups, parse_restore
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.errors import LogkeepError, StateAltered, TargetChanged, TopicExists
@@ -22,6 +23,7 @@ from logkeep_engine.restore.planning.restored_before import RestoreKey
 from logkeep_engine.restore.run.drill_topics import DrillTopics, OpenDrill
 from logkeep_engine.restore.run.entry import restore
 from logkeep_engine.restore.run.group_commands import open_groups
+from logkeep_engine.storage import LocalStorage
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import create_topic, delete_topics, produce, topic_names
 from tests.kafka.raw import eventually
@@ -235,6 +237,7 @@ class TestPlans:
         self.planned(kafka, root, restore_spec(kafka, root), change)
         settings = RestoreKey.of(parse_restore(resume), archive_of(root), cluster_of(root))
         put(root / settings.path, {"format": 1, "runId": "second"})
+        RunNote(LocalStorage(root.as_uri()), "second").end()
         with pytest.raises(TopicExists, match=rf"{copy}: to be replaced, but not named in spec\.confirm"):
             bring_back(resume, "third")
         assert len(committed(kafka, copy)) == 3
@@ -250,6 +253,7 @@ class TestPlans:
         self.planned(kafka, root, restore_spec(kafka, root), lambda plan: plan["topics"][0].update(target=live))
         settings = RestoreKey.of(parse_restore(resume), archive_of(root), cluster_of(root))
         put(root / settings.path, {"format": 1, "runId": "second"})
+        RunNote(LocalStorage(root.as_uri()), "second").end()
         with pytest.raises(StateAltered, match=rf"runs/second/restore-plan\.json: it restores {live}"):
             bring_back(resume, "third")
         assert not (root / "runs/second/taken-over.json").exists(), "it was not even claimed"

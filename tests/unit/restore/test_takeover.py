@@ -120,3 +120,30 @@ def test_a_run_whose_note_is_damaged_and_stays_so_is_taken_over(
     claim.refuse_alive()
     claim.make()
     assert claimed(first)
+
+
+@pytest.mark.parametrize("at_first", [True, False])
+def test_a_note_that_was_deleted_does_not_say_that_the_driver_is_dead(
+    first: RestoreState, monkeypatch: pytest.MonkeyPatch, at_first: bool
+) -> None:
+    """The driver writes it again with its next beat."""
+    note, path = RunNote(first.storage, first.run_id), first.file(ALIVE)
+    steps = iter([lambda: None, lambda: first.storage.delete([path]), lambda: None, note.beat])
+    if at_first:
+        first.storage.delete([path])
+    monkeypatch.setattr("logkeep_engine.archive.catalog.run_note.time.sleep", lambda _: next(steps)())
+    with pytest.raises(RestoreBusy, match="its driver is still running"):
+        RunClaim.after(first, first.of_run("second")).refuse_alive()
+
+
+def test_a_run_whose_note_was_deleted_and_stays_so_is_taken_over(
+    first: RestoreState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(takeover, "WATCH_SECONDS", 0.1)
+    monkeypatch.setattr(
+        "logkeep_engine.archive.catalog.run_note.time.sleep", lambda _: first.storage.delete([first.file(ALIVE)])
+    )
+    claim = RunClaim.after(first, first.of_run("second"))
+    claim.refuse_alive()
+    claim.make()
+    assert claimed(first)

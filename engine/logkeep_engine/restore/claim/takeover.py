@@ -81,7 +81,7 @@ class RunClaim:
             by = taken_over_by(self.last)
             if by != self.taker.run_id:  # else an earlier start has made it, or the answer to this very call was lost
                 raise _taken(self.last, by) from None
-        if note_of(self.last) != self._seen:
+        if note_of(self.last) not in (self._seen, None):
             self._drop()
             raise busy(self.last)
         try:
@@ -96,16 +96,17 @@ class RunClaim:
 
 def refuse_alive(state: RestoreState) -> bytes | None:
     """Return the note of a run whose driver is no longer running. If it has not said that it has ended, it is watched.
+    A note that is gone says nothing: whoever has deleted it is not the run, which rewrites it.
 
     Raises RestoreBusy if it is still running.
     """
     first = note_of(state)
-    if first is None or _has_ended(first):
+    if first is not None and _has_ended(first):
         return first
     log.info(
         "run %s has not ended: watching for %.0f s whether its driver is still running", state.run_id, WATCH_SECONDS
     )
-    now = watch(lambda: note_of(state), first, WATCH_SECONDS)
+    now = watch(lambda: note_of(state) or first, first, WATCH_SECONDS)
     if now is not None and now != first and not _has_ended(now):
         raise busy(state)
     return now

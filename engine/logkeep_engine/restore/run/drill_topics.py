@@ -104,7 +104,7 @@ class DrillTopics:
 
     def announce(self) -> None:
         """Note the names, before the first topic is created."""
-        self._storage.create(self.drill.path, self.drill.to_json())
+        self._storage.put(self.drill.path, self.drill.to_json())
 
     def remember(self, control: ControlPlane) -> None:
         """Note the topic ids, before the first record is written. Raises TopicExists for a topic that the attempt has
