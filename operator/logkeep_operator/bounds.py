@@ -18,7 +18,7 @@ MAX_CHILDREN_BYTES = 16 << 20
 """For the children of one kind of one resource. Several resources are looked at at once."""
 MAX_SNAPSHOT_BYTES = 64 << 20
 """For a snapshot of everything. The rest gets looks of its own."""
-MAX_ASKED = 1000
+MAX_REQUESTED = 1000
 """KafkaBackupRuns of one KafkaBackup that are read at once. Later ones have their turn when these have ended."""
 MAX_ANNOTATION = 256
 MAX_OWNERS = 100

@@ -23,7 +23,7 @@ import urllib3
 from kubernetes import client, config
 
 from logkeep_engine.contract.facts.values import timestamp
-from logkeep_engine.contract.names import PLURALS
+from logkeep_engine.contract.names import BACKUP_RUN, PLURALS
 from logkeep_engine.contract.objects import (
     MAX_OBJECT_BYTES,
     STRIMZI_GROUP,
@@ -45,7 +45,7 @@ from logkeep_operator.answers import (
     too_long,
 )
 from logkeep_operator.api import API_VERSION, KINDS, Key, Resource, Status
-from logkeep_operator.api.backup_run import ASKED_KIND, RequestedRun, RequestedStatus
+from logkeep_operator.api.backup_run import RequestedRun, RequestedStatus
 from logkeep_operator.api.fields import Fields, known_fields, own_fields, served_fields
 from logkeep_operator.bounds import MAX_CHILDREN_BYTES, MemoryBound, own_child
 from logkeep_operator.errors import AlreadyExists, AnswerTooLong, AnswerWrong, ApiUnavailable, Conflict, NotFound
@@ -150,24 +150,26 @@ class KubernetesCluster:
 
     # ---- KafkaBackupRuns
 
-    def asked_runs(self, namespace: str | None) -> Iterator[RequestedRun]:
+    def requested_runs(self, namespace: str | None) -> Iterator[RequestedRun]:
         """Return the KafkaBackupRuns of a namespace, or of the whole cluster, read page by page."""
-        return (RequestedRun.from_object(body) for body in self._pages(ASKED_KIND, namespace))
+        return (RequestedRun.from_object(body) for body in self._pages(BACKUP_RUN, namespace))
 
-    def answer_asked_run(self, asked: RequestedRun, status: RequestedStatus) -> None:
+    def answer_requested_run(self, requested: RequestedRun, status: RequestedStatus) -> None:
         """Replace its whole status. Raises Conflict when it is not what was read any more."""
-        path = _path(ASKED_KIND, asked.namespace, asked.name, "status")
-        self._replace_status(path, asked.body, status.to_dict())
+        path = _path(BACKUP_RUN, requested.namespace, requested.name, "status")
+        self._replace_status(path, requested.body, status.to_dict())
 
-    def adopt_asked_run(self, asked: RequestedRun, uid: str) -> None:
+    def adopt_requested_run(self, requested: RequestedRun, uid: str) -> None:
         """Add its KafkaBackup to its owners. Nothing happens if it is gone."""
-        owner = {"apiVersion": API_VERSION, "kind": asked.key.kind, "name": asked.backup, "uid": uid}
-        body = self._get(ASKED_KIND, asked.namespace, asked.name)
+        owner = {"apiVersion": API_VERSION, "kind": requested.key.kind, "name": requested.backup, "uid": uid}
+        body = self._get(BACKUP_RUN, requested.namespace, requested.name)
         known = body["metadata"].get("ownerReferences") or [] if body is not None else []
         if body is None or any(one.get("uid") == uid for one in known):
             return
         try:
-            self._merge(ASKED_KIND, asked.namespace, asked.name, {"metadata": {"ownerReferences": [*known, owner]}})
+            self._merge(
+                BACKUP_RUN, requested.namespace, requested.name, {"metadata": {"ownerReferences": [*known, owner]}}
+            )
         except NotFound:
             return
 
@@ -351,9 +353,9 @@ class KubernetesCluster:
         limit = int(page_size(kind))
         following: str | None = None
         while True:
-            asked = {**(query or {}), "limit": str(limit), **({"continue": following} if following else {})}
+            page_query = {**(query or {}), "limit": str(limit), **({"continue": following} if following else {})}
             try:
-                page = self._page(kind, namespace, asked, page_bytes(limit))
+                page = self._page(kind, namespace, page_query, page_bytes(limit))
             except AnswerTooLong:
                 if limit == 1:
                     raise
@@ -412,7 +414,7 @@ class KubernetesCluster:
             headers["Content-Type"] = content_type
             text = json.dumps(body).encode()
         url, all_headers = self.address(method, path, query, headers)
-        asked = time.monotonic()
+        sent = time.monotonic()
         try:
             # The client's own encoding knows no apply-patch: the body goes as bytes, past it.
             answer = self._api.rest_client.pool_manager.request(
@@ -423,8 +425,8 @@ class KubernetesCluster:
                 timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=self._call_seconds),
                 preload_content=False,
             )
-            self._read_clock(answer.headers.get("Date"), asked)
-            data = read(answer, asked + self._call_seconds, most)
+            self._read_clock(answer.headers.get("Date"), sent)
+            data = read(answer, sent + self._call_seconds, most)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise ApiUnavailable(
                 f"{method} {path}: the Kubernetes API did not answer: {type(error).__name__}"
@@ -435,11 +437,11 @@ class KubernetesCluster:
             raise api_error(method, path, answer.status, data)
         return parsed(method, path, data)
 
-    def _read_clock(self, date: str | None, asked: float) -> None:
+    def _read_clock(self, date: str | None, sent: float) -> None:
         """Take the server's time from an answer. An answer that was long on its way has an old time, so a slow
         namespace could set the clock back for all: an old time is not taken."""
         answered = time.monotonic()
-        if self._clock is not None and answered - asked > _SLOW_SECONDS:
+        if self._clock is not None and answered - sent > _SLOW_SECONDS:
             return
         try:
             reported = parsedate_to_datetime(date) if date else None

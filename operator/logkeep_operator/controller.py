@@ -75,17 +75,17 @@ class Controller:
         cluster: KubernetesCluster,
         engine: EngineSettings,
         metrics: Metrics,
-        places: DriverSlots | None = None,
+        slots: DriverSlots | None = None,
         wake: Callable[[Key], None] = lambda key: None,
     ) -> None:
         self._cluster = cluster
         self._engine = engine
         self._metrics = metrics
         self._wake = wake
-        self.places = places if places is not None else DriverSlots(Concurrency(), ())
+        self.slots = slots if slots is not None else DriverSlots(Concurrency(), ())
         self.seen = EventFilter()
         self.sharing = SharedArchives()
-        self.asked = RequestedRuns(cluster)
+        self.requested = RequestedRuns(cluster)
         self.crds = Crds(cluster, metrics)
         self._bound: set[str] = set()
 
@@ -96,17 +96,17 @@ class Controller:
             return self._look(key)
         except NotStored:
             self.crds.doubt()
-            self.places.stand_back(key)
+            self.slots.stand_back(key)
             raise
         except Exception:
-            self.places.stand_back(key)
+            self.slots.stand_back(key)
             raise
         finally:
             self.wake_due()
 
     def wake_due(self) -> None:
         """Wake those whose turn it is to have a driver."""
-        for key in self.places.due():
+        for key in self.slots.due():
             self._wake(key)
 
     def _look(self, key: Key) -> float | None:
@@ -114,39 +114,39 @@ class Controller:
             # A KafkaBackupRun with an invalid spec names no KafkaBackup.
             resource = self._cluster.resource(key) if is_name(key.name) else None
             now = self._cluster.now()
-            asked = self.asked.of(key, now)
+            requested = self.requested.of(key, now)
             problem = self.crds.problem()
             try:
                 if resource is None:
-                    self._look_in_vain(key, asked if not problem else (), now)
+                    self._look_in_vain(key, requested if not problem else (), now)
                     return None
                 self._metrics.seen(key, resource.status, resource.created)
                 self.seen.note(resource)
                 self.sharing.note(resource)
-                if not asked and is_at_rest(resource, now):
-                    self.places.leave(key)
+                if not requested and is_at_rest(resource, now):
+                    self.slots.leave(key)
                     return wake_after_rest(resource, now)
                 if problem:
                     return self._tell_outdated(resource, problem, now)
-                plan = self._decide(replace(self.observe(resource, now), asked=asked), now)
+                plan = self._decide(replace(self.observe(resource, now), requested=requested), now)
                 return self._carry_out(resource, plan)
             except Conflict as conflict:
                 log.debug("%s: %s", key, conflict)
                 return 0.5  # another writer was faster: what was decided is out of date
 
-    def _look_in_vain(self, key: Key, asked: tuple[RequestedRun, ...], now: datetime) -> None:
+    def _look_in_vain(self, key: Key, requested: tuple[RequestedRun, ...], now: datetime) -> None:
         """Forget a resource that is gone, and answer those who ask for a run of it."""
         self._metrics.gone(key)
         self.seen.forget(key)
         self.sharing.forget(key)
-        self.places.forget(key)
-        self.asked.carry_out(key.namespace, answers_without_backup(asked, key, now))
+        self.slots.forget(key)
+        self.requested.carry_out(key.namespace, answers_without_backup(requested, key, now))
 
     def _tell_outdated(self, resource: Resource, problem: str, now: datetime) -> float:
         """Say in the status, or in an Event alone, why nothing is done about a resource. A write of the status would
         delete for good what a newer CRD has let in and this one hides: a value that was answered, or `dryRun`."""
         key = resource.key
-        self.places.leave(key)
+        self.slots.leave(key)
         if (plan := outdated(resource, problem, now)).status is None:
             return OUTDATED_LOOK_SECONDS
         body = self._cluster.find(key.kind, key.namespace, key.name)
@@ -158,36 +158,36 @@ class Controller:
     def _decide(self, observed: Observed, now: datetime) -> Plan:
         """Return the plan for a resource. One that begins a driver has taken a place before."""
         key = observed.resource.key
-        self.places.found(key, running=holds_place(observed, now))
+        self.slots.found(key, running=holds_place(observed, now))
         plan = reconcile(observed, now, self._engine)
         if plan.waits_since is not None:
-            return reconcile(observed, now, self._engine, self.places.enter(key, plan.waits_since))
-        self.places.stand_back(key)
+            return reconcile(observed, now, self._engine, self.slots.enter(key, plan.waits_since))
+        self.slots.stand_back(key)
         return plan
 
     def _foresee(self, observed: Observed, now: datetime, mark: int) -> Plan:
         """Return the plan for a resource in a snapshot: it takes no place."""
         key = observed.resource.key
-        self.places.found(key, running=holds_place(observed, now), mark=mark)
+        self.slots.found(key, running=holds_place(observed, now), mark=mark)
         plan = reconcile(observed, now, self._engine)
         if plan.waits_since is None:
-            self.places.stand_back(key, mark)
+            self.slots.stand_back(key, mark)
             return plan
-        return reconcile(observed, now, self._engine, self.places.wait(key, plan.waits_since, mark))
+        return reconcile(observed, now, self._engine, self.slots.wait(key, plan.waits_since, mark))
 
     def unsettled(self, namespace: str | None) -> list[tuple[Key, float]]:
         """Return the resources that need a look, now or later, each with the seconds until then. Namespace None stands
         for the whole cluster."""
         self.crds.problem()  # looked at, logged and counted also where there is no resource
-        mark = self.places.mark()
-        asked = self.asked.all(namespace, self._cluster.now())
+        mark = self.slots.mark()
+        requested = self.requested.all(namespace, self._cluster.now())
         snapshot = ResourceSnapshot(
-            self._cluster, namespace, lambda one: one.key in asked or self._may_need_something(one)
+            self._cluster, namespace, lambda one: one.key in requested or self._may_need_something(one)
         )
         now = self._cluster.now()
         # Those that were deleted while no watch saw it: a look takes their series away, on which alerts would fire.
         found = [(key, 0.0) for key in self._metrics.shown(namespace) if key not in snapshot.resources]
-        found += [(key, 0.0) for key, some in asked.items() if self._lacks_backup(snapshot, key, some, now)]
+        found += [(key, 0.0) for key, some in requested.items() if self._lacks_backup(snapshot, key, some, now)]
         found += [(key, 0.0) for key in snapshot.left_out]
         for resource in snapshot.resources.values():
             self.sharing.note(resource)
@@ -197,12 +197,12 @@ class Controller:
                 found.append((key, 0.0))
                 continue
             if key not in snapshot.wanted:
-                self.places.leave(key, mark)
+                self.slots.leave(key, mark)
                 wake = wake_after_rest(resource, now)
                 found += [(key, wake)] if wake is not None else []
                 continue
             try:
-                observed = replace(self.observe(resource, now, snapshot), asked=asked.get(key, ()))
+                observed = replace(self.observe(resource, now, snapshot), requested=requested.get(key, ()))
                 plan = self._foresee(observed, now, mark)
             except Exception as error:  # one resource holds up no others: a look of its own fails, later and later
                 log.warning("%s: %s: %s", key, type(error).__name__, error)
@@ -212,15 +212,15 @@ class Controller:
                 found.append((key, 0.0))
             elif plan.requeue_after is not None:
                 found.append((key, plan.requeue_after))
-        self.places.counted(namespace, {*snapshot.resources, *snapshot.left_out}, mark)
+        self.slots.counted(namespace, {*snapshot.resources, *snapshot.left_out}, mark)
         self.wake_due()
         return found
 
     def _lacks_backup(
-        self, snapshot: ResourceSnapshot, key: Key, asked: tuple[RequestedRun, ...], now: datetime
+        self, snapshot: ResourceSnapshot, key: Key, requested: tuple[RequestedRun, ...], now: datetime
     ) -> bool:
         """Return whether those who ask for a run of a backup that does not exist are to be told so."""
-        return key not in snapshot.resources and bool(answers_without_backup(asked, key, now))
+        return key not in snapshot.resources and bool(answers_without_backup(requested, key, now))
 
     def _may_need_something(self, resource: Resource) -> bool:
         try:
@@ -253,7 +253,7 @@ class Controller:
             try:
                 self._act(key.namespace, action)
             except ApiRefused as error:
-                self.places.leave(key)
+                self.slots.leave(key)
                 if _has_deleted_others(plan, action) and not isinstance(error, NameTaken):
                     raise Conflict(f"{error}: a quota counts what was just deleted for a moment longer") from error
                 # The status must say why nothing happens; the work queue tries again, later and later.
@@ -262,10 +262,10 @@ class Controller:
                 raise
             except ApiError:
                 if plan.waits_since is not None:
-                    self.places.leave(key)  # the next look sees whether there is a Job after all
+                    self.slots.leave(key)  # the next look sees whether there is a Job after all
                 raise
         self._finish(resource, plan)
-        self.asked.carry_out(key.namespace, plan.answers)
+        self.requested.carry_out(key.namespace, plan.answers)
         if plan.drilled is not None:
             self._cluster.write_status(plan.drilled.backup, plan.drilled.status)
             self._tell(plan.drilled.backup, plan.drilled.event)

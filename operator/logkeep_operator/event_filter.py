@@ -22,7 +22,7 @@ class News(Enum):
 
 @dataclass(frozen=True)
 class _State:
-    asked: tuple[object, ...]
+    requested: tuple[object, ...]
     status: Status
 
 
@@ -45,7 +45,7 @@ class EventFilter:
     def news(self, resource: Resource) -> News:
         """Return the news that an event with this resource brings."""
         last = self._last.get(resource.key)
-        if last is None or last.asked != _asked(resource):
+        if last is None or last.requested != _asked(resource):
             return News.RESOURCE
         return News.NOTHING if last.status == resource.status else News.STATUS
 

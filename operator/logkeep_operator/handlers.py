@@ -22,9 +22,10 @@ from typing import Any
 
 import kopf
 
+from logkeep_engine.contract.names import BACKUP_RUN
 from logkeep_engine.contract.objects import is_name
 from logkeep_operator.api import GROUP, KINDS, VERSION, Key, Resource
-from logkeep_operator.api.backup_run import ASKED_KIND, RequestedRun
+from logkeep_operator.api.backup_run import RequestedRun
 from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.controller import Controller
 from logkeep_operator.driver_slots import DriverSlots
@@ -66,8 +67,8 @@ class Operator:
     listers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(LISTERS, "resync"))
 
     def __post_init__(self) -> None:
-        places = DriverSlots(self.settings.concurrency, self.settings.namespaces or (None,))
-        self.controller = Controller(self.cluster, self.settings.engine, self.metrics, places, self.wake)
+        slots = DriverSlots(self.settings.concurrency, self.settings.namespaces or (None,))
+        self.controller = Controller(self.cluster, self.settings.engine, self.metrics, slots, self.wake)
         self.reach = ServedNamespaces(self.metrics)
 
     async def begin(self) -> None:
@@ -134,16 +135,16 @@ class Operator:
         """Take an event about a resource or a child. `how` is the watch's word: ADDED, MODIFIED or DELETED."""
         if kind in KINDS:
             self._resource_event(Resource.from_object(kind, body), how)
-        elif kind == ASKED_KIND:
-            self._asked_event(RequestedRun.from_object(body), how)
+        elif kind == BACKUP_RUN:
+            self._requested_event(RequestedRun.from_object(body), how)
         else:
             self._child_event(kind, body, how)
 
-    def _asked_event(self, asked: RequestedRun, how: str) -> None:
+    def _requested_event(self, requested: RequestedRun, how: str) -> None:
         """Take an event about a KafkaBackupRun. Its spec never changes: later events are echoes of its status."""
         if how == "ADDED":
-            self.controller.asked.note(asked)
-            self.queue.add(asked.key, anew=True)
+            self.controller.requested.note(requested)
+            self.queue.add(requested.key, anew=True)
 
     def _resource_event(self, resource: Resource, how: str) -> None:
         news = News.RESOURCE if how == "DELETED" else self.controller.seen.news(resource)
@@ -170,7 +171,7 @@ class Operator:
                 failures = 0
             except Exception as error:  # whatever an answer looks like, the next resync comes
                 failures += 1
-                self.controller.places.not_counted(namespace)
+                self.controller.slots.not_counted(namespace)
                 self.controller.wake_due()
                 self.reach.lost(namespace, "list of resources", str(error)[:500])
                 log.debug("resync", exc_info=True)

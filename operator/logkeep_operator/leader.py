@@ -142,11 +142,11 @@ class LeaderElection:
     def turn(self) -> None:
         """One attempt to get the Lease, or to keep it. Raises LeaseExpired. Who has lost it once does not try again:
         what it knows is from before."""
-        asked = self._clock()
-        if self._held is not None and asked >= self._until:
+        asked_at = self._clock()
+        if self._held is not None and asked_at >= self._until:
             raise LeaseExpired("it was not renewed in time")
         try:
-            lease = self._renew(self._held, asked) if self._held is not None else self._acquire(asked)
+            lease = self._renew(self._held, asked_at) if self._held is not None else self._acquire(asked_at)
         except ApiError as error:
             log.warning("the Lease %s: %s", self._times.name, error)
             return
@@ -154,7 +154,7 @@ class LeaderElection:
             return
         first, self._held = self._held is None, lease
         # Counted from before the request: others may have seen the renewal long before its answer was here.
-        self._until = asked + self._times.renew_deadline
+        self._until = asked_at + self._times.renew_deadline
         self._fence.move(self._until)
         if first:
             log.info("this replica acts, as %s", lease.holder)

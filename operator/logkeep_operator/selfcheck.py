@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from logkeep_engine.contract.objects import STRIMZI_GROUP
 from logkeep_engine.contract.visible import print_line, say
 from logkeep_operator.api import GROUP, KINDS
-from logkeep_operator.api.backup_run import ASKED_PLURAL
+from logkeep_operator.api.backup_run import BACKUP_RUNS
 from logkeep_operator.cluster import KubernetesCluster, Right, connect
 from logkeep_operator.crds import HOW, problem_of
 from logkeep_operator.errors import ApiError, SettingsInvalid
@@ -24,8 +24,8 @@ LEASES = "coordination.k8s.io"
 NEEDED: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     *((GROUP, plural, "", ("get", "list", "watch")) for plural in KINDS.values()),
     *((GROUP, plural, "status", ("patch",)) for plural in KINDS.values()),
-    (GROUP, ASKED_PLURAL, "", ("list", "watch", "patch", "delete")),
-    (GROUP, ASKED_PLURAL, "status", ("patch",)),
+    (GROUP, BACKUP_RUNS, "", ("list", "watch", "patch", "delete")),
+    (GROUP, BACKUP_RUNS, "status", ("patch",)),
     ("batch", "jobs", "", ("get", "list", "watch", "create", "patch", "delete")),
     (STRIMZI_GROUP, "kafkas", "", ("get",)),
     ("", "events", "", ("get", "list", "create", "patch")),
@@ -58,10 +58,10 @@ def missing(cluster: KubernetesCluster, settings: Settings) -> Iterator[str]:
         yield f"the CRDs of {GROUP} are not installed: {HOW}"
     elif problem := problem_of(cluster.served_fields()):
         yield problem
-    asked = [(right, namespace) for namespace in settings.namespaces or (None,) for right in needed(settings)]
+    rights = [(right, namespace) for namespace in settings.namespaces or (None,) for right in needed(settings)]
     if settings.lease is not None:
-        asked += [(right, settings.lease.namespace) for right in needed_for_lease(settings.lease)]
-    for right, namespace in asked:
+        rights += [(right, settings.lease.namespace) for right in needed_for_lease(settings.lease)]
+    for right, namespace in rights:
         if not cluster.may(right, namespace):
             what = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
             which = f" {right.name}" if right.name else ""

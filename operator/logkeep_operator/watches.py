@@ -14,10 +14,10 @@ from typing import Any
 
 import aiohttp
 
+from logkeep_engine.contract.names import BACKUP_RUN
 from logkeep_engine.contract.objects import MAX_OBJECT_BYTES, OtherObject, check_item
 from logkeep_operator.answers import api_error, checked_page, parsed, too_long
 from logkeep_operator.api import KINDS
-from logkeep_operator.api.backup_run import ASKED_KIND
 from logkeep_operator.cluster import CHILDREN, CHILDREN_QUERY, KubernetesCluster, collection_path
 from logkeep_operator.errors import AnswerTooLong, AnswerWrong, ApiUnavailable
 from logkeep_operator.served_namespaces import ServedNamespaces, retry_pause
@@ -50,7 +50,7 @@ async def watch(
     connector = aiohttp.TCPConnector(limit=0, ssl=cluster.trust())
     async with aiohttp.ClientSession(connector=connector) as session, asyncio.TaskGroup() as group:
         for namespace in namespaces or (None,):
-            for kind in (*KINDS, ASKED_KIND, *CHILDREN):
+            for kind in (*KINDS, BACKUP_RUN, *CHILDREN):
                 group.create_task(_Watch(cluster, reach, session, kind, namespace, tell, missed).run())
 
 

@@ -43,8 +43,8 @@ def annotate(namespace: Namespace, name: str, **values: str) -> None:
 
 def test_the_anchor_of_a_run_is_given_to_the_next_one_and_to_restores(namespace: Namespace, operator: Operator) -> None:
     first = start(namespace)
-    asked = request_of(namespace, first)
-    assert (asked.anchor, asked.uid) == (None, namespace.get("kbak", "nightly")["metadata"]["uid"])
+    requested = request_of(namespace, first)
+    assert (requested.anchor, requested.uid) == (None, namespace.get("kbak", "nightly")["metadata"]["uid"])
     succeeds(namespace, first, anchor=FIVE)
     archive = namespace.phase("kbak", "nightly", "Succeeded")["archive"]
     assert (archive["commit"], archive["anchor"]) == (5, FIVE)
@@ -94,8 +94,8 @@ def test_of_two_backups_of_one_archive_the_later_gets_no_job(namespace: Namespac
 
     annotate(namespace, "other", take_over=FIVE)
     second = next_job(namespace, first)
-    asked = request_of(namespace, second)
-    assert (asked.name, asked.take_over) == ("other", FIVE)
+    requested = request_of(namespace, second)
+    assert (requested.name, requested.take_over) == ("other", FIVE)
     succeeds(namespace, second, commit=8, epoch=3, anchor=f"8:{'8' * 64}", taken_over=FIVE)
     namespace.phase("kbak", "other", "Succeeded")
     annotate(namespace, "nightly", run="again")

@@ -189,7 +189,7 @@ def test_a_replica_that_ends_gives_the_lease_back_and_one_that_waits_is_well(
         probe, metrics = map(str, ports[name])
         return replica(name, LOGKEEP_PROBE_PORT=probe, LOGKEEP_METRICS_PORT=metrics)
 
-    def asked(name: str, which: int, path: str) -> str:
+    def requested(name: str, which: int, path: str) -> str:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{ports[name][which]}{path}", timeout=10) as answer:
                 return str(answer.read().decode())
@@ -197,10 +197,10 @@ def test_a_replica_that_ends_gives_the_lease_back_and_one_that_waits_is_well(
             return ""
 
     def probed(name: str) -> str:
-        return str(json.loads(asked(name, 0, "/healthz") or "{}").get("work"))
+        return str(json.loads(requested(name, 0, "/healthz") or "{}").get("work"))
 
     def leads(name: str, value: str) -> bool:
-        return f"\nlogkeep_leader {value}\n" in asked(name, 1, "/metrics")
+        return f"\nlogkeep_leader {value}\n" in requested(name, 1, "/metrics")
 
     one = make("one")
     wait_for_holder(api, "one")

@@ -54,8 +54,8 @@ def test_kstatus_argo_cd_and_kubectl_agree_in_every_state(
 
     ask(namespace, "nightly")
     ask(namespace, "again", "KafkaRestore")
-    asked = namespace.apply("KafkaBackupRun", "now", {"backupRef": {"name": "nightly"}})
-    assert asked.returncode == 0, asked.stderr
+    requested = namespace.apply("KafkaBackupRun", "now", {"backupRef": {"name": "nightly"}})
+    assert requested.returncode == 0, requested.stderr
     see("a backup that nobody has looked at", "kbak", "nightly", IN_PROGRESS)
     see("a KafkaBackupRun that nobody has looked at", "kbrun", "now", IN_PROGRESS)
     see("a restore that nobody has looked at", "krst", "again", IN_PROGRESS)
@@ -193,8 +193,8 @@ def test_two_managers_apply_a_backup_and_the_operator_owns_its_status_only(
         answer = apply(namespace, manager, manifest())
         assert answer.returncode == 0, answer.stderr
     job = namespace.job()
-    asked = {"metadata": {"annotations": {"example.com/note": "by hand"}, "finalizers": ["example.com/keep"]}}
-    namespace.patch("kbak", "nightly", asked)
+    requested = {"metadata": {"annotations": {"example.com/note": "by hand"}, "finalizers": ["example.com/keep"]}}
+    namespace.patch("kbak", "nightly", requested)
     namespace.pod(job, "driver", phase="Running")
     namespace.phase("kbak", "nightly", "Running")
     refused = apply(namespace, "kubectl", manifest(topics={"include": ["payments"]}))

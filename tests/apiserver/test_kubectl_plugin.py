@@ -156,9 +156,9 @@ def test_a_wait_ends_at_its_time_and_the_run_goes_on(namespace: Namespace) -> No
     assert done.exit_code == 1
     assert "asked for; no operator has answered yet" in done.stderr
     assert "The run has not ended within 1 s. It is not stopped." in done.stderr
-    (asked,) = namespace.items("kafkabackupruns")
-    assert asked["spec"] == {"backupRef": {"name": "nightly"}, "ttlSecondsAfterFinished": 86400}
-    assert f"kubectl -n {namespace.name} get kbrun {asked['metadata']['name']}" in done.stderr
+    (requested,) = namespace.items("kafkabackupruns")
+    assert requested["spec"] == {"backupRef": {"name": "nightly"}, "ttlSecondsAfterFinished": 86400}
+    assert f"kubectl -n {namespace.name} get kbrun {requested['metadata']['name']}" in done.stderr
 
 
 def test_run_asks_and_tells_the_object(namespace: Namespace) -> None:

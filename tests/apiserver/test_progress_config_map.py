@@ -44,8 +44,8 @@ def environ(apiserver: ApiServer, config_map: str, tmp_path: Path) -> dict[str, 
     apiserver.kubectl(*names, "create", "role", "driver", "--verb=patch", "--resource=configmaps")
     driver = f"{config_map}:driver"
     apiserver.kubectl(*names, "create", "rolebinding", "driver", "--role=driver", f"--serviceaccount={driver}")
-    asked = [*names, "auth", "can-i", "patch", f"configmaps/{NAME}", f"--as=system:serviceaccount:{driver}"]
-    wait_until(lambda: apiserver.kubectl(*asked, check=False).returncode == 0, 60, "the role to be known")
+    requested = [*names, "auth", "can-i", "patch", f"configmaps/{NAME}", f"--as=system:serviceaccount:{driver}"]
+    wait_until(lambda: apiserver.kubectl(*requested, check=False).returncode == 0, 60, "the role to be known")
     return pod_account(apiserver, "driver", tmp_path / "account", config_map)
 
 

@@ -22,22 +22,22 @@ READ = ("get", "list", "watch")
 VERBS = (*READ, "create", "update", "patch", "delete", "deletecollection")
 RBAC = "rbac.authorization.k8s.io"
 KINDS = ("kafkabackups.logkeep.dev", "kafkarestores.logkeep.dev")
-ASKED_RUNS = "kafkabackupruns.logkeep.dev"
+REQUESTED_RUNS = "kafkabackupruns.logkeep.dev"
 ASKED = (
     "pods", "pods/exec", "pods/log", "pods/status", "pods/ephemeralcontainers", "services", "configmaps", "secrets",
     "persistentvolumeclaims", "serviceaccounts", "serviceaccounts/token", "events", "jobs.batch", "statefulsets.apps",
     "deployments.apps", f"roles.{RBAC}", f"rolebindings.{RBAC}", f"clusterroles.{RBAC}", f"clusterrolebindings.{RBAC}",
     "leases.coordination.k8s.io", "networkpolicies.networking.k8s.io",
     "kafkas.kafka.strimzi.io", *KINDS, *(f"{kind}/status" for kind in KINDS),
-    *(f"{kind}/finalizers" for kind in KINDS), ASKED_RUNS, f"{ASKED_RUNS}/status",
+    *(f"{kind}/finalizers" for kind in KINDS), REQUESTED_RUNS, f"{REQUESTED_RUNS}/status",
 )  # fmt: skip
 DRIVER = {"pods": (*READ, "create"), "configmaps": ("patch",)}
 OPERATOR = {
     **dict.fromkeys(KINDS, READ),
     **{f"{kind}/status": ("patch",) for kind in KINDS},
     **{f"{kind}/finalizers": ("update",) for kind in KINDS},
-    ASKED_RUNS: (*READ, "patch", "delete"),
-    f"{ASKED_RUNS}/status": ("patch",),
+    REQUESTED_RUNS: (*READ, "patch", "delete"),
+    f"{REQUESTED_RUNS}/status": ("patch",),
     "kafkas.kafka.strimzi.io": ("get",),
     "jobs.batch": (*READ, "create", "patch", "delete"),
     "serviceaccounts": ("create",),

@@ -94,8 +94,8 @@ def test_a_kafka_of_another_namespace_wants_the_charts_right(
     assert volumes["kafka-ca"]["configMap"]["items"] == [{"key": "kafka-ca.crt", "path": "ca.crt"}]
     account_name = f"system:serviceaccount:{SYSTEM}:{unique}"
     for what in ("secrets", "kafkausers.kafka.strimzi.io", "pods"):
-        asked = ("auth", "can-i", "get", what, f"--as={account_name}")
-        assert brokers.kubectl(*asked, check=False).stdout.strip() == "no", what
+        requested = ("auth", "can-i", "get", what, f"--as={account_name}")
+        assert brokers.kubectl(*requested, check=False).stdout.strip() == "no", what
 
 
 @pytest.mark.parametrize("authentication", ["tls", "scram-sha-512"])
@@ -167,7 +167,7 @@ def test_topics_that_a_restore_emits_are_taken_by_strimzi(
 def driver_account(api: ApiServer, namespace: Namespace, request: RunRequest, folder: Path) -> ConfigMaps:
     """The API as a driver of the run sees it."""
     account = f"system:serviceaccount:{namespace.name}:logkeep-engine"
-    asked = ("auth", "can-i", "patch", f"configmaps/{request.topics_config_map}", f"--as={account}")
-    wait_for("the driver's role", lambda: namespace.kubectl(*asked, check=False).returncode == 0)
+    requested = ("auth", "can-i", "patch", f"configmaps/{request.topics_config_map}", f"--as={account}")
+    wait_for("the driver's role", lambda: namespace.kubectl(*requested, check=False).returncode == 0)
     environ = pod_account(api, "logkeep-engine", folder / "account", namespace.name)
     return ConfigMaps(environ, folder / "account")

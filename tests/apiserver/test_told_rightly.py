@@ -34,9 +34,9 @@ def test_the_documented_wait_does_not_return_on_the_old_success(namespace: Names
     namespace.job_ends(first, "Complete")
     namespace.phase("kbak", "nightly", "Succeeded")
     operator.kill()  # an operator that is slow
-    asked = "2026-11-22T08:00:00+00:00"
-    namespace.patch("kbak", "nightly", {"metadata": {"annotations": {"logkeep.dev/run": asked}}})
-    answered, ready = documented_wait(asked)
+    requested = "2026-11-22T08:00:00+00:00"
+    namespace.patch("kbak", "nightly", {"metadata": {"annotations": {"logkeep.dev/run": requested}}})
+    answered, ready = documented_wait(requested)
     assert waits(namespace, ready, 60), "Ready alone is about the run before"
     assert not waits(namespace, answered, 2)
     operator.start()

@@ -222,8 +222,8 @@ def test_idle_resources_cost_a_few_calls_however_many_they_are(
         wait_for("the looks at what was written to end", calm, timeout=180)
         calls.restart()
         time.sleep(21)
-        asked = calls.counted()
-        assert sum(asked.values()) <= 40, f"four resyncs of six lists: {asked}"
+        requested = calls.counted()
+        assert sum(requested.values()) <= 40, f"four resyncs of six lists: {requested}"
 
 
 # ---- by hand

@@ -70,7 +70,7 @@ def test_inspect_reads_no_secret_of_another_namespace(secret: str, tmp_path: Pat
         done = plugin(api, tmp_path, "inspect", "kbak/bait")
         assert done.exit_code == 2, done.output
         assert f"{secret!r} is not a name in Kubernetes" in done.output
-        assert [path.partition("?")[0] for path in api.asked] == [
+        assert [path.partition("?")[0] for path in api.requested] == [
             "/apis/logkeep.dev/v1alpha1/namespaces/team-a/kafkabackups/bait"
         ]
         assert sent == []
@@ -84,7 +84,7 @@ def test_inspect_of_a_restore_follows_no_reference_out_of_the_namespace(tmp_path
         done = plugin(api, tmp_path, "inspect", "krst/bait")
         assert done.exit_code == 2, done.output
         assert "'../../team-b/kafkabackups/nightly' is not the name of a KafkaBackup, so no request" in done.output
-        assert not any("team-b" in path for path in api.asked)
+        assert not any("team-b" in path for path in api.requested)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_commands_take_names_only(arguments: tuple[str, ...], tmp_path: Path) ->
         done = plugin(api, tmp_path, *arguments)
         assert done.exit_code == 2, done.output
         assert "is not the name of a " in done.output
-        assert (api.asked, api.writes) == ([], [])
+        assert (api.requested, api.writes) == ([], [])
 
 
 @pytest.mark.parametrize("name", TRAPS)
@@ -117,7 +117,7 @@ def test_what_is_not_a_name_is_not_asked_for(name: str) -> None:
             list(cluster.log_lines(name, {}))
         with pytest.raises(SpecError, match="is not the name of a namespace"):
             Kubernetes(api.client(), name).items("Pod")
-        assert api.asked == []
+        assert api.requested == []
 
 
 @pytest.mark.parametrize(
@@ -147,20 +147,20 @@ def test_an_object_with_more_bytes_than_it_can_have_is_not_read() -> None:
 def test_a_page_that_is_too_long_is_asked_for_again_with_fewer_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some dozens of resources with long annotations kept `status -A` from everybody."""
     monkeypatch.setattr("logkeep_engine.cli.kubectl.calls._MAX_PAGE_BYTES", 1000)
-    asked: list[str] = []
+    requested: list[str] = []
     with FakeApi() as api:
         cluster = Kubernetes(api.client(), "team-a")
         ask = cluster._ask
 
         def asks(method: str, path: str, query: dict[str, str], *more: Any, **how: Any) -> Any:
-            asked.append(query["limit"])
+            requested.append(query["limit"])
             notes = {} if int(query["limit"]) < 100 else {"annotations": {"a": "x" * 1000}}
             api.put("KafkaBackup", "team-a", "nightly", metadata=notes)
             return ask(method, path, query, *more, **how)
 
         monkeypatch.setattr(cluster, "_ask", asks)
         assert [one["metadata"]["name"] for one in cluster.items("KafkaBackup")] == ["nightly"]
-        assert asked == ["500", "250", "125", "63"]
+        assert requested == ["500", "250", "125", "63"]
         monkeypatch.setattr("logkeep_engine.cli.kubectl.calls._MAX_PAGE_BYTES", 10)
         with pytest.raises(ApiFailed, match="has more than 0 MiB"):
             cluster.items("KafkaBackup")

@@ -1,5 +1,5 @@
 """The kinds of resources as the operator sees them: `resource` has identity and spec of those with runs, `status` their
-status, and `asked` a KafkaBackupRun. The contract has the typed specs."""
+status, and `backup_run` a KafkaBackupRun. The contract has the typed specs."""
 
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec, parse_restore

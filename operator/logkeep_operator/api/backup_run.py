@@ -17,8 +17,7 @@ from logkeep_operator.api.resource import Key
 from logkeep_operator.api.status import StatusWithConditions
 from logkeep_operator.bounds import MAX_OWNERS, written_back
 
-ASKED_KIND = BACKUP_RUN
-ASKED_PLURAL = PLURALS[BACKUP_RUN]
+BACKUP_RUNS = PLURALS[BACKUP_RUN]
 _DEFAULT_TTL = KafkaBackupRunSpec.model_fields["ttl_seconds_after_finished"].default
 
 

@@ -31,29 +31,29 @@ _FINAL: dict[str, RequestedPhase] = {
 _FORGOTTEN = "Run {} has left the history of its KafkaBackup before its end was reported here; the archive has it."
 
 
-def asked_hash(asked: Iterable[RequestedRun]) -> str | None:
+def requests_hash(requested: Iterable[RequestedRun]) -> str | None:
     """Return the hash of those that wait for a run to be started, None if there are none."""
-    waiting = sorted(one.uid for one in asked if one.pending)
+    waiting = sorted(one.uid for one in requested if one.pending)
     if not waiting:
         return None
     return hashlib.sha256("\0".join(waiting).encode()).hexdigest()[:_HASH_LENGTH]
 
 
-def wants_look(asked: Iterable[RequestedRun], now: datetime) -> bool:
+def wants_look(requested: Iterable[RequestedRun], now: datetime) -> bool:
     """Return whether one of them waits for a run, or is to be deleted."""
-    return any(one.open or _is_over(one, now) for one in asked)
+    return any(one.open or _is_over(one, now) for one in requested)
 
 
 def answers(
-    asked: Sequence[RequestedRun], uid: str, status: Status, now: datetime, known: Collection[str] = ()
+    requested: Sequence[RequestedRun], uid: str, status: Status, now: datetime, known: Collection[str] = ()
 ) -> tuple[Answer, ...]:
     """Return the answers to the KafkaBackupRuns of a backup with this status. `known` are the ids of runs whose
     children are there."""
     started = status.run.id if status.run is not None else None
-    digest = asked_hash(asked)
+    digest = requests_hash(requested)
     bound = started if digest is not None and digest == status.last_handled_backup_runs else None
     found: list[Answer] = []
-    for one in asked:
+    for one in requested:
         if _is_over(one, now):
             found.append(DeleteRequestedRun(one.name, one.uid))
         if not one.open:
@@ -68,21 +68,21 @@ def answers(
 
 def with_answers(observed: Observed, plan: Plan, now: datetime) -> Plan:
     """Return the plan of a KafkaBackup with what is to be done about its KafkaBackupRuns."""
-    if not observed.asked:
+    if not observed.requested:
         return plan
     status = plan.status if plan.status is not None else observed.resource.status
     known = {*observed.jobs, *observed.documents}
-    found = answers(observed.asked, observed.resource.uid, status, now, known)
-    next_one = plan.finished is not None and any(one.pending for one in observed.asked)
+    found = answers(observed.requested, observed.resource.uid, status, now, known)
+    next_one = plan.finished is not None and any(one.pending for one in observed.requested)
     return replace(plan, answers=found, requeue_after=0.0 if next_one else plan.requeue_after)
 
 
-def answers_without_backup(asked: Sequence[RequestedRun], key: Key, now: datetime) -> tuple[Answer, ...]:
+def answers_without_backup(requested: Sequence[RequestedRun], key: Key, now: datetime) -> tuple[Answer, ...]:
     """Return the answers to those whose KafkaBackup is not there: it may come. Those whose spec is invalid name none,
     and have failed for good, since the spec of a KafkaBackupRun never changes."""
     message = f"spec.backupRef: there is no KafkaBackup {key.name!r} in namespace {key.namespace}."
     found: list[Answer] = []
-    for one in asked:
+    for one in requested:
         if _is_over(one, now):
             found.append(DeleteRequestedRun(one.name, one.uid))
         if one.open and one.problem:

@@ -50,14 +50,14 @@ class RunOrigin:
     """Facts about a run that its children carry in annotations, as the status would say them; None for what they do not
     say. `previous` is the id of the run that the status named when this one was started,
     empty for none. `scheduled` is the time of the schedule for which this or an earlier run was started last,
-    `asked` the hash of the KafkaBackupRuns.
+    `requested` the hash of the KafkaBackupRuns.
     """
 
     key: str | None = None
     trigger: str | None = None
     previous: str | None = None
     scheduled: str | None = None
-    asked: str | None = None
+    requested: str | None = None
     requested_by: str | None = None
 
     @classmethod
@@ -74,7 +74,7 @@ class RunOrigin:
             ANNOTATION_RUN_TRIGGER: self.trigger,
             ANNOTATION_PREVIOUS_RUN: self.previous,
             ANNOTATION_RUN_SCHEDULED: self.scheduled,
-            ANNOTATION_RUN_ASKED: self.asked,
+            ANNOTATION_RUN_ASKED: self.requested,
             ANNOTATION_REQUESTED_BY: self.requested_by,
         }
         return {name: value for name, value in said.items() if value is not None}
@@ -168,8 +168,8 @@ class FoundKafka:
 class Observed:
     """One resource and all that belongs to it. `backup` is the KafkaBackup that a restore's backupRef names, if it is
     there. `warnings` maps names of Jobs and pods to the newest Warning event about them; it is looked up only for those
-    that do not get on. `kafka` is Strimzi's resource, None if the spec names none. `asked` are the KafkaBackupRuns of a
-    KafkaBackup, if some of them ask for something. `archive_owner` is another KafkaBackup that has the same archive.
+    that do not get on. `kafka` is Strimzi's resource, None if the spec names none. `requested` are the KafkaBackupRuns
+    of a KafkaBackup, if some of them ask for something. `archive_owner` is another KafkaBackup of the same archive.
     """
 
     resource: Resource
@@ -179,7 +179,7 @@ class Observed:
     backup: Resource | None = None
     warnings: Mapping[str, str] = field(default_factory=dict)
     kafka: FoundKafka | None = None
-    asked: Sequence[RequestedRun] = ()
+    requested: Sequence[RequestedRun] = ()
     archive_owner: Key | None = None
 
     def pods_of(self, run_id: str, role: str) -> list[PodState]:

@@ -74,7 +74,7 @@ class DeletePod:
 class AnswerRequestedRun:
     """Write the status of a KafkaBackupRun."""
 
-    asked: RequestedRun
+    requested: RequestedRun
     status: RequestedStatus
 
 
@@ -82,7 +82,7 @@ class AnswerRequestedRun:
 class AdoptRequestedRun:
     """Let a KafkaBackupRun be deleted with its KafkaBackup, which has this uid."""
 
-    asked: RequestedRun
+    requested: RequestedRun
     uid: str
 
 

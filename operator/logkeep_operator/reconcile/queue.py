@@ -3,7 +3,7 @@ the run that has waited longest comes first.
 
 A run that waits has no pods: it takes no room that the executors of another run need. A namespace that is full holds up
 no other namespace. A namespace without a limit of its own has a share of the places where other namespaces have
-resources. `places` remembers who runs and who waits; this module decides.
+resources. `driver_slots` remembers who runs and who waits; this module decides.
 """
 
 from __future__ import annotations

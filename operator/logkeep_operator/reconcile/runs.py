@@ -38,7 +38,7 @@ _RELEASE = "release"
 class WantedRun:
     """The run that a resource requests. `inputs` is the part of `key` that comes from the spec. `trigger` is the value
     of the annotation that asked for the run: `logkeep.dev/run`, or `logkeep.dev/run-again` of a restore. `scheduled` is
-    the time of the schedule for which this or an earlier run was started last, `asked` the hash of the
+    the time of the schedule for which this or an earlier run was started last, `requested` the hash of the
     KafkaBackupRuns."""
 
     id: str
@@ -46,7 +46,7 @@ class WantedRun:
     inputs: str
     trigger: str | None = None
     scheduled: str | None = None
-    asked: str | None = None
+    requested: str | None = None
 
 
 def wanted_run(
@@ -66,11 +66,11 @@ def wanted_run(
     trigger = resource.trigger if resource.trigger is not None else resource.status.last_handled_run
     # A schedule that was taken away asks for nothing new, either.
     scheduled = timestamp(due) if due is not None else resource.status.last_schedule_time
-    asked = waiting if waiting is not None else resource.status.last_handled_backup_runs
-    asks = (_hash(trigger)[:_TRIGGER_LENGTH] if trigger else "", scheduled or "", asked or "")
+    requested = waiting if waiting is not None else resource.status.last_handled_backup_runs
+    asks = (_hash(trigger)[:_TRIGGER_LENGTH] if trigger else "", scheduled or "", requested or "")
     parts = (*asks, _DRY_RUN if spec.dry_run else "")
     key = ".".join([inputs, *(part for part in parts if part)])
-    return WantedRun(_id_after(resource, key), key, inputs, trigger, scheduled, asked)
+    return WantedRun(_id_after(resource, key), key, inputs, trigger, scheduled, requested)
 
 
 def _id_after(resource: Resource, key: str) -> str:
@@ -100,9 +100,9 @@ def is_dry_run(key: str | None) -> bool:
 def _wanted_restore(resource: Resource, due: datetime | None) -> WantedRun:
     """Return the run of a restore. One that is still running is not left for another: only it knows what it has
     written. A drill has another run for each time of its schedule."""
-    last, asked = resource.status.run, resource.run_again
+    last, requested = resource.status.run, resource.run_again
     goes_on = last is not None and last.outcome is None and not is_dry_run(last.key)
-    again = resource.status.last_handled_run_again if goes_on or asked is None else asked
+    again = resource.status.last_handled_run_again if goes_on or requested is None else requested
     scheduled = timestamp(due) if due is not None else resource.status.last_schedule_time
     parts = ([again] if again else []) + (["scheduled", scheduled] if scheduled else [])
     run_id = _hash(resource.uid, *parts)[:_ID_LENGTH]

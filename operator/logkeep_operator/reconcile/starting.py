@@ -16,7 +16,7 @@ from logkeep_engine.contract.visible import visible
 from logkeep_operator.api import Condition, Resource, RunStatus, Status
 from logkeep_operator.api.resource import ANNOTATION_RUN, ANNOTATION_RUN_AGAIN
 from logkeep_operator.reconcile import conditions
-from logkeep_operator.reconcile.backup_runs import asked_hash
+from logkeep_operator.reconcile.backup_runs import requests_hash
 from logkeep_operator.reconcile.observed import JobState, Observed, RunOrigin
 from logkeep_operator.reconcile.plan import Create, DeleteConfigMap, DeleteJob, EnsureAccess, EnsureNetworkPolicy
 from logkeep_operator.reconcile.queue import RunQueue, place_of
@@ -74,10 +74,10 @@ def _annotation(resource: Resource, before: Status, wanted: WantedRun) -> list[s
 
 
 def _asked(observed: Observed, before: Status, wanted: WantedRun) -> list[str]:
-    if wanted.asked is None or wanted.asked == before.last_handled_backup_runs:
+    if wanted.requested is None or wanted.requested == before.last_handled_backup_runs:
         return []
     namespace = observed.resource.key.namespace
-    waiting = sorted(f"{BACKUP_RUN} {namespace}/{one.name}" for one in observed.asked if one.pending)
+    waiting = sorted(f"{BACKUP_RUN} {namespace}/{one.name}" for one in observed.requested if one.pending)
     more = [f"{len(waiting) - _MAX_NAMED} more"] if len(waiting) > _MAX_NAMED else []
     return [*waiting[:_MAX_NAMED], *more]
 
@@ -106,7 +106,7 @@ class Starting(Step):
         self.spec = spec
         self.engine = engine
         self.times = scheduled_times(self.resource, spec, now)
-        waiting = asked_hash(observed.asked) if not goes_on(self.before) else None
+        waiting = requests_hash(observed.requested) if not goes_on(self.before) else None
         self.wanted = wanted_run(self.resource, spec, self.times.due, waiting)
         self.stands = self._success_stands(waiting)
         self.status = with_times(self.status, self.before.last_schedule_time, self.times.next)
@@ -215,7 +215,7 @@ class Starting(Step):
         ids += [entry.run_id for entry in self.before.history]
         previous = next((run_id for run_id in ids if run_id != wanted.id), "")
         by = self.requested_by(wanted)
-        return RunOrigin(wanted.key, wanted.trigger, previous, wanted.scheduled, wanted.asked, by).annotations()
+        return RunOrigin(wanted.key, wanted.trigger, previous, wanted.scheduled, wanted.requested, by).annotations()
 
     def requested_by(self, wanted: WantedRun) -> str:
         """Say what asked for the run, as it was reported when the run was first started: its Job may be gone since."""
@@ -295,7 +295,7 @@ class Starting(Step):
         started."""
         if isinstance(self.spec, KafkaBackupSpec):
             wanted = self.wanted
-            handled = replace(self.status, last_handled_run=wanted.trigger, last_handled_backup_runs=wanted.asked)
+            handled = replace(self.status, last_handled_run=wanted.trigger, last_handled_backup_runs=wanted.requested)
             self.status = with_times(handled, self.wanted.scheduled, self.times.after_start)
         else:
             handled = replace(self.status, last_handled_run_again=self.wanted.trigger)

@@ -185,7 +185,9 @@ class Step:
         self.event("Warning", "RunFound", message, found.id)
         trigger = found.origin.trigger
         scheduled = found.origin.scheduled if found.origin.scheduled is not None else self.before.last_schedule_time
-        asked = found.origin.asked if found.origin.asked is not None else self.before.last_handled_backup_runs
+        requested = (
+            found.origin.requested if found.origin.requested is not None else self.before.last_handled_backup_runs
+        )
         run = found.status(self.now)
         self.status = replace(
             self.status,
@@ -194,7 +196,7 @@ class Step:
             verification=None,
             held_topics=None,
             last_schedule_time=scheduled,
-            last_handled_backup_runs=asked,
+            last_handled_backup_runs=requested,
         )
         if self.resource.key.is_restore:
             again = trigger if trigger is not None else self.before.last_handled_run_again

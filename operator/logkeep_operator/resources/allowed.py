@@ -70,8 +70,8 @@ def _code(spark: SparkSpec, engine: EngineSettings) -> list[tuple[str, str]]:
 
 
 def _accounts_of(spark: SparkSpec) -> list[tuple[str, str]]:
-    asked = [("spec.spark.serviceAccountName", spark.service_account_name)]
+    named = [("spec.spark.serviceAccountName", spark.service_account_name)]
     for role, template in (("driver", spark.driver.pod_template), ("executor", spark.executor.pod_template)):
         if template is not None:
-            asked.append((f"spec.spark.{role}.podTemplate.spec.serviceAccountName", template.spec.service_account_name))
-    return [(path, name) for path, name in asked if name is not None]
+            named.append((f"spec.spark.{role}.podTemplate.spec.serviceAccountName", template.spec.service_account_name))
+    return [(path, name) for path, name in named if name is not None]

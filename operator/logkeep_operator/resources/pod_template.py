@@ -61,7 +61,7 @@ def _list(under: Sequence[Layer], over: Sequence[Layer], key: str, *, merge_item
     return [*first, *(item for item in under if item[key] not in named)]
 
 
-def asked(template: PodTemplate | None) -> dict[str, Any]:
+def layer_of(template: PodTemplate | None) -> dict[str, Any]:
     """Return the layer of the resource's template. Empty fields are left out."""
     if template is None:
         return {}

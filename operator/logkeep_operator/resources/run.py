@@ -34,7 +34,7 @@ from logkeep_operator.resources.names import (
     run_labels,
     topics_name,
 )
-from logkeep_operator.resources.pod_template import asked, merged, of_conf, reach_api_server
+from logkeep_operator.resources.pod_template import layer_of, merged, of_conf, reach_api_server
 from logkeep_operator.resources.spark_conf import spark_conf
 from logkeep_operator.settings import EngineSettings
 
@@ -181,7 +181,7 @@ def executor_template(run: RunToStart) -> dict[str, Any]:
     }
     pod = merged(
         {"spec": {"securityContext": _pod_security(run.engine)}},
-        asked(run.spec.spark.executor.pod_template),
+        layer_of(run.spec.spark.executor.pod_template),
         {"metadata": _pod_metadata(run, ROLE_EXECUTOR), "spec": spec},
     )
     if "imagePullSecrets" in pod["spec"]:
@@ -235,7 +235,7 @@ def _driver_template(run: RunToStart) -> dict[str, Any]:
         defaults["imagePullSecrets"] = pull_secrets
     template = merged(
         {"spec": defaults},
-        asked(spark.driver.pod_template),
+        layer_of(spark.driver.pod_template),
         of_conf(settings, ROLE_DRIVER),
         {"metadata": _pod_metadata(run, ROLE_DRIVER), "spec": _driver_pod(run, settings)},
     )

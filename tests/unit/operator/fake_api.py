@@ -54,13 +54,13 @@ class Write(NamedTuple):
 
 
 class FakeApi:
-    """Objects are kept as given and as they are made; a path that is not known has none. `asked` are the paths of all
-    GETs, as they arrive."""
+    """Objects are kept as given and as they are made; a path that is not known has none. `requested` are the paths of
+    all GETs, as they arrive."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
         self.writes: list[Write] = []
-        self.asked: list[str] = []
+        self.requested: list[str] = []
         self.instead: dict[str, bytes] = {OPENAPI: published()}  # answers to GETs, by path
         self.refused: dict[str, tuple[int, dict[str, Any]]] = {}  # answers to PATCHes, by path
         self.comes_back: dict[str, Callable[[], object]] = {}  # what makes an object just before it is created, by path
@@ -138,7 +138,7 @@ def _handler(api: FakeApi) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(data)
 
         def do_GET(self) -> None:
-            api.asked.append(self.path)
+            api.requested.append(self.path)
             where = urlsplit(self.path)
             if where.path in api.instead:
                 return self.reply(200, api.instead[where.path])

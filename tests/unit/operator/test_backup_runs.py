@@ -37,7 +37,7 @@ def at_rest() -> World:
 
 def state_of(world: World, name: str = "one") -> tuple[str, str, str | None]:
     """Phase, reason and run of a KafkaBackupRun."""
-    one = next(found for found in world.asked if found.name == name)
+    one = next(found for found in world.requested if found.name == name)
     ready = one.status.condition("Ready")
     assert one.status.phase is not None
     assert ready is not None
@@ -55,17 +55,17 @@ def test_it_starts_one_run_and_tells_its_end() -> None:
     world.step()
     assert world.run_id != first
     assert state_of(world) == ("Pending", "RunStarted", world.run_id)
-    assert world.asked[0].owners == {world.resource.uid}
+    assert world.requested[0].owners == {world.resource.uid}
     world.job_is(active=1)
     world.driver()
     world.executor(1)
     world.reports(world.progress())
     world.settle()
     assert state_of(world) == ("Running", "Running", world.run_id)
-    assert (world.asked[0].status.percent, world.asked[0].status.records) == (54, 600)
+    assert (world.requested[0].status.percent, world.requested[0].status.records) == (54, 600)
     world.complete()
     assert state_of(world) == ("Succeeded", "RunSucceeded", world.run_id)
-    done = world.asked[0].status
+    done = world.requested[0].status
     assert (done.records, done.percent, done.job) == (1100, 100, world.status.run and world.status.run.job)
     assert done.end_time is not None
     world.pass_time(minutes=11)
@@ -83,7 +83,7 @@ def test_a_run_that_goes_on_does_not_count_and_one_run_answers_all_that_wait() -
     world.ask("three")
     world.settle()
     assert state_of(world, "two") == ("Pending", "WaitingForPreviousRun", None)
-    assert first in (world.asked[1].status.message or "")
+    assert first in (world.requested[1].status.message or "")
     world.reports(result=world.result())
     world.job_is(complete=True)
     plan = world.step()
@@ -112,7 +112,7 @@ def test_a_run_that_fails_is_told_with_its_reason_and_another_may_be_asked_for()
     world.job_is(failure=("BackoffLimitExceeded", ""))
     world.settle()
     assert state_of(world) == ("Failed", "BrokerUnavailable", world.run_id)
-    stalled = world.asked[0].status.condition("Stalled")
+    stalled = world.requested[0].status.condition("Stalled")
     assert stalled is not None
     assert stalled.status == "True"
     assert stalled.message.startswith("No broker answers at kafka:9092.")
@@ -127,7 +127,7 @@ def test_an_operator_that_dies_on_the_way_starts_no_second_run(lost: str) -> Non
     world = at_rest()
     world.ask("one")
     world.step(conflict=lost == "status", answered=False)
-    assert world.asked[0].status.run_id is None
+    assert world.requested[0].status.run_id is None
     world.settle()
     assert state_of(world)[2] == world.run_id
     assert len(set(jobs(world))) == 2
@@ -158,7 +158,7 @@ def test_a_suspended_backup_lets_it_wait_and_starts_its_run_later() -> None:
     world.ask("one")
     world.settle()
     assert state_of(world) == ("Pending", "Suspended", None)
-    assert [c.status for c in world.asked[0].status.conditions] == ["False"] * 3
+    assert [c.status for c in world.requested[0].status.conditions] == ["False"] * 3
     world.edit(suspend=False)
     world.settle()
     assert state_of(world)[2] == world.run_id
@@ -197,8 +197,8 @@ def test_a_run_that_has_left_the_history_is_not_called_a_success() -> None:
     world.ask("one")
     world.step()
     world.complete()
-    lost = world.asked[0]
-    world.asked[0] = RequestedRun.from_object(
+    lost = world.requested[0]
+    world.requested[0] = RequestedRun.from_object(
         {
             "metadata": {"namespace": "team", "name": "one", "uid": lost.uid},
             "spec": {"backupRef": {"name": "nightly"}},
@@ -215,11 +215,11 @@ def test_it_goes_when_its_time_is_over() -> None:
     world.step()
     world.complete()
     world.pass_time(seconds=30)
-    assert [one.name for one in world.asked] == ["one"]
+    assert [one.name for one in world.requested] == ["one"]
     assert not world.step().answers
     world.pass_time(seconds=61)
     assert world.step().answers == (DeleteRequestedRun("one", "uid-of-one"),)
-    assert world.asked == []
+    assert world.requested == []
 
 
 def test_records_alone_are_not_written_every_second() -> None:
@@ -241,12 +241,12 @@ def test_without_its_backup_it_waits() -> None:
     world = World()
     world.ask("one")
     key = Key("KafkaBackup", "team", "nightly")
-    (answer,) = answers_without_backup(world.asked, key, START)
+    (answer,) = answers_without_backup(world.requested, key, START)
     assert isinstance(answer, AnswerRequestedRun)
     assert answer.status.phase is RequestedPhase.PENDING
     assert answer.status.message == "spec.backupRef: there is no KafkaBackup 'nightly' in namespace team."
-    world.asked = [RequestedRun.from_object({**_body(), "status": answer.status.to_dict()})]
-    assert answers_without_backup(world.asked, key, START + timedelta(hours=1)) == ()
+    world.requested = [RequestedRun.from_object({**_body(), "status": answer.status.to_dict()})]
+    assert answers_without_backup(world.requested, key, START + timedelta(hours=1)) == ()
 
 
 def _body() -> dict[str, Any]:
@@ -274,12 +274,12 @@ class OneBackup:
     def resource(self, key: Key) -> Resource | None:
         return self.world.resource if key == self.world.resource.key else None
 
-    def asked_runs(self, namespace: str | None) -> list[RequestedRun]:
+    def requested_runs(self, namespace: str | None) -> list[RequestedRun]:
         self.reads += 1
-        return list(self.world.asked)
+        return list(self.world.requested)
 
-    def answer_asked_run(self, asked: RequestedRun, status: Any) -> None:
-        self.answered.append(f"{asked.name}: {status.phase.value}")
+    def answer_requested_run(self, requested: RequestedRun, status: Any) -> None:
+        self.answered.append(f"{requested.name}: {status.phase.value}")
 
     def children(self, kind: str, key: Key) -> list[dict[str, Any]]:
         return []
@@ -296,10 +296,10 @@ def test_a_look_reads_them_only_where_some_ask_for_something() -> None:
     assert controller.reconcile(key) is None
     assert cluster.reads == 0
     world.ask("one")
-    controller.asked.note(world.asked[0])
+    controller.requested.note(world.requested[0])
     known = RequestedRuns(cast(KubernetesCluster, cluster))
     assert known.of(key, world.now) == ()
-    known.note(world.asked[0])
+    known.note(world.requested[0])
     assert [one.name for one in known.of(key, world.now)] == ["one"]
     assert (key, 0.0) in controller.unsettled("team")
 
@@ -309,7 +309,7 @@ def test_a_resync_finds_those_that_no_event_told_of() -> None:
     world.ask("one")
     elsewhere = {**_body(), "spec": {"backupRef": {"name": "nowhere"}}}
     elsewhere["metadata"] = {"namespace": "team", "name": "lost", "uid": "u"}
-    world.asked.append(RequestedRun.from_object(elsewhere))
+    world.requested.append(RequestedRun.from_object(elsewhere))
     cluster = OneBackup(world)
     controller = Controller(cast(KubernetesCluster, cluster), ENGINE, Metrics())
     gone = Key("KafkaBackup", "team", "nowhere")

@@ -12,7 +12,7 @@ from logkeep_engine.contract.objects import MAX_OBJECT_BYTES
 from logkeep_operator.answers import MAX_PAGE_BYTES
 from logkeep_operator.api import Key, Resource
 from logkeep_operator.api.backup_run import RequestedRun
-from logkeep_operator.bounds import MAX_ASKED, own_child, weight_of
+from logkeep_operator.bounds import MAX_REQUESTED, own_child, weight_of
 from logkeep_operator.errors import AnswerTooLong
 from logkeep_operator.requested_runs import RequestedRuns
 from logkeep_operator.resources import resource_labels
@@ -25,7 +25,7 @@ LONG = "x" * 250_000
 NOW = datetime(2026, 11, 27, tzinfo=UTC)
 
 
-def asked(name: str, **metadata: Any) -> dict[str, Any]:
+def requested(name: str, **metadata: Any) -> dict[str, Any]:
     known = {"name": name, "namespace": "team-a", "uid": f"uid-{name}", "resourceVersion": "7", **metadata}
     return {"metadata": known, "spec": {"backupRef": {"name": "nightly"}}}
 
@@ -38,7 +38,7 @@ def backup(name: str, *, namespace: str = "team-a", **annotations: str) -> dict[
 def test_what_others_write_into_the_metadata_of_a_request_is_not_kept() -> None:
     owners = [{"kind": "X", "name": LONG, "uid": f"{number}"} for number in range(10_000)]
     fields = [{"manager": "x", "fieldsV1": {f"f:{LONG}": {}}}]
-    body = asked("ask", annotations={"a": LONG}, labels={"b": "c"}, ownerReferences=owners, managedFields=fields)
+    body = requested("ask", annotations={"a": LONG}, labels={"b": "c"}, ownerReferences=owners, managedFields=fields)
     found = RequestedRun.from_object(body)
     assert weight_of(found.body) < 2000
     assert found.body["metadata"] == {
@@ -54,12 +54,12 @@ def test_a_backup_is_added_once_to_many_owners() -> None:
             {"kind": "X", "name": "x", "uid": "u"},
             *({"kind": "X", "name": "x", "uid": f"{n}"} for n in range(200)),
         ]
-        api.put("KafkaBackupRun", "team-a", "ask", metadata={"ownerReferences": owners}, spec=asked("ask")["spec"])
+        api.put("KafkaBackupRun", "team-a", "ask", metadata={"ownerReferences": owners}, spec=requested("ask")["spec"])
         cluster = api.cluster()
-        (one,) = cluster.asked_runs("team-a")
-        cluster.adopt_asked_run(one, "u")
+        (one,) = cluster.requested_runs("team-a")
+        cluster.adopt_requested_run(one, "u")
         assert api.writes == []
-        cluster.adopt_asked_run(one, "new")
+        cluster.adopt_requested_run(one, "new")
         assert [owner["uid"] for owner in api.writes[0].body["metadata"]["ownerReferences"]][-2:] == ["199", "new"]
 
 
@@ -77,20 +77,22 @@ def test_an_annotation_of_a_resource_is_kept_if_it_is_logkeeps_and_short() -> No
 
 def test_of_more_requests_than_are_read_at_once_the_first_are_read_and_then_the_others() -> None:
     class Cluster:
-        bodies: list[dict[str, Any]] = [asked(f"{number:05}") for number in range(MAX_ASKED + 500)]  # noqa: RUF012
+        bodies: list[dict[str, Any]] = [requested(f"{number:05}") for number in range(MAX_REQUESTED + 500)]  # noqa: RUF012
 
-        def asked_runs(self, namespace: str | None) -> list[RequestedRun]:
+        def requested_runs(self, namespace: str | None) -> list[RequestedRun]:
             return [RequestedRun.from_object(body) for body in self.bodies]
 
     cluster = Cluster()
     known = RequestedRuns(cluster)  # type: ignore[arg-type]
     everything = known.all(None, NOW)
-    assert [len(found) for found in everything.values()] == [MAX_ASKED]
+    assert [len(found) for found in everything.values()] == [MAX_REQUESTED]
     assert known.of(NIGHTLY, NOW) == everything[NIGHTLY]
     ended = {"phase": "Succeeded", "endTime": "2026-11-27T00:00:00Z"}
-    cluster.bodies = [{**body, "status": ended} for body in cluster.bodies[:MAX_ASKED]] + cluster.bodies[MAX_ASKED:]
+    cluster.bodies = [{**body, "status": ended} for body in cluster.bodies[:MAX_REQUESTED]] + cluster.bodies[
+        MAX_REQUESTED:
+    ]
     assert [one.name for one in known.of(NIGHTLY, NOW)] == [
-        f"{number:05}" for number in range(MAX_ASKED, MAX_ASKED + 500)
+        f"{number:05}" for number in range(MAX_REQUESTED, MAX_REQUESTED + 500)
     ]
 
 

@@ -108,11 +108,11 @@ class Odd(Quiet):
     """Answers with the next of these; then as a server of no objects does, whose watches end at once."""
 
     answers: ClassVar[list[tuple[int, bytes]]] = []
-    asked: ClassVar[list[str]] = []
+    requested: ClassVar[list[str]] = []
 
     def do_GET(self) -> None:
         if "/kafkabackups" in self.path:
-            self.asked.append(self.path)
+            self.requested.append(self.path)
             if self.answers:
                 status, body = self.answers.pop(0)
                 return self.answer(body, status)
@@ -145,7 +145,7 @@ def test_a_watch_outlives_every_odd_answer_and_goes_on_where_it_was() -> None:
     failed = b'{"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "etcd"}}\n'
     Odd.answers = [(200, LIST), (200, WATCHED), (200, GONE), (200, LIST), (200, failed), (200, LIST)]
     Odd.answers += [(200, b"<html>\n"), (200, b"<html>"), (200, LIST), (410, b"{}"), (200, LIST)]
-    Odd.asked = []
+    Odd.requested = []
     lines: list[tuple[str, str]] = []
     missed: list[str | None] = []
     metrics = Metrics()
@@ -157,8 +157,8 @@ def test_a_watch_outlives_every_odd_answer_and_goes_on_where_it_was() -> None:
     async def main(cluster: KubernetesCluster) -> None:
         task = asyncio.create_task(watch(cluster, ServedNamespaces(metrics), ["team"], tell, missed.append))
         end = time.monotonic() + 60
-        while len(Odd.asked) < 12 or served(metrics) != 1:
-            assert time.monotonic() < end, (lines, Odd.asked)
+        while len(Odd.requested) < 12 or served(metrics) != 1:
+            assert time.monotonic() < end, (lines, Odd.requested)
             assert not task.done()
             await asyncio.sleep(0.05)
         task.cancel()
@@ -166,9 +166,9 @@ def test_a_watch_outlives_every_odd_answer_and_goes_on_where_it_was() -> None:
     with api(Odd) as cluster:
         asyncio.run(main(cluster))
     assert lines == [("c", "MODIFIED")]
-    begun = ["limit=1" in path for path in Odd.asked[:12]]
+    begun = ["limit=1" in path for path in Odd.requested[:12]]
     assert begun == [True, False, False, True, False, True, False, True, True, False, True, False]
-    from_versions = [path.partition("resourceVersion=")[2] for path in Odd.asked[1:3]]
+    from_versions = [path.partition("resourceVersion=")[2] for path in Odd.requested[1:3]]
     assert from_versions == ["5", "9"]
     assert set(missed) == {"team"}
     assert len(missed) == 5 + 5  # the watches of the five other kinds begin once
@@ -198,10 +198,10 @@ class Strimzi(Quiet):
     """An API with a Kafka resource in one version, and one that may not be read."""
 
     version = "v1"
-    asked: ClassVar[list[str]] = []
+    requested: ClassVar[list[str]] = []
 
     def do_GET(self) -> None:
-        self.asked.append(self.path)
+        self.requested.append(self.path)
         if self.path == f"/apis/kafka.strimzi.io/{self.version}/namespaces/kafka/kafkas/prod":
             kafka = {"kind": "Kafka", "apiVersion": f"kafka.strimzi.io/{self.version}", "spec": {"kafka": {}}}
             return self.answer(json.dumps({**kafka, "metadata": {"name": "prod", "namespace": "kafka"}}).encode())
@@ -244,9 +244,9 @@ def test_the_controller_asks_for_the_kafka_resource_that_a_spec_names(
         plan = reconcile(controller.observe(resource, START), START, ENGINE)
         snapshot = ResourceSnapshot(there, "team", lambda _: True)
         if namespace != "closed":
-            Strimzi.asked = []
+            Strimzi.requested = []
             assert snapshot.strimzi_kafka(namespace, "prod") == snapshot.strimzi_kafka(namespace, "prod")
-            assert len(Strimzi.asked) == len(set(Strimzi.asked)), "once for all resources"
+            assert len(Strimzi.requested) == len(set(Strimzi.requested)), "once for all resources"
     assert plan.status is not None
     ready = plan.status.condition("Ready")
     assert ready is not None

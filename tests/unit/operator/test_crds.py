@@ -10,15 +10,16 @@ import pytest
 import yaml
 
 from logkeep_engine.contract.model import Model
+from logkeep_engine.contract.names import BACKUP_RUN
 from logkeep_engine.contract.spec import API_VERSION
 from logkeep_operator.api import KINDS, Phase, StatusOutcome
-from logkeep_operator.api.backup_run import ASKED_KIND, ASKED_PLURAL
+from logkeep_operator.api.backup_run import BACKUP_RUNS
 from logkeep_operator.api.fields import known_fields, served_fields
 from tests.crds.files import written
 from tests.crds.schema import of_object
 
 ROOT = Path(__file__).parents[3]
-PLURALS = {**KINDS, ASKED_KIND: ASKED_PLURAL}
+PLURALS = {**KINDS, BACKUP_RUN: BACKUP_RUNS}
 
 
 @cache

@@ -53,7 +53,7 @@ def test_a_name_that_leads_elsewhere_is_not_asked_for(name: str) -> None:
             cluster.lease("logkeep", name)
         with pytest.raises(AnswerWrong):
             cluster.delete("ConfigMap", "team-a", name)
-        assert (api.asked, api.writes) == ([], [])
+        assert (api.requested, api.writes) == ([], [])
 
 
 @pytest.mark.parametrize("name", [ELSEWHERE, PODS, "..", "Nightly", "x/status", ""])
@@ -61,7 +61,7 @@ def test_who_may_create_runs_starts_none_in_another_namespace(name: str) -> None
     with FakeApi() as api:
         with_backup_of_others(api)
         controller, one = api.controller(), asks(api, name)
-        controller.asked.note(one)
+        controller.requested.note(one)
         assert controller.reconcile(one.key) is None
         assert [write.path for write in api.written("team-a")] == [f"{LOGKEEP}/team-a/kafkabackupruns/steal/status"]
         assert api.written("team-b") == []
@@ -70,10 +70,10 @@ def test_who_may_create_runs_starts_none_in_another_namespace(name: str) -> None
         status, reason, message = stalled(reported)
         assert (status, reason) == ("True", "InvalidSpec")
         assert message.startswith(f"spec.backupRef.name: {name!r} is not a name in Kubernetes")
-        assert {path.partition("?")[0] for path in api.asked} == {f"{LOGKEEP}/team-a/kafkabackupruns", OPENAPI}
+        assert {path.partition("?")[0] for path in api.requested} == {f"{LOGKEEP}/team-a/kafkabackupruns", OPENAPI}
         api.writes.clear()
         one = RequestedRun.from_object(reported)
-        controller.asked.note(one)
+        controller.requested.note(one)
         controller.reconcile(one.key)
         assert api.writes == [], "it has failed for good"
 
@@ -100,7 +100,7 @@ def test_a_drill_tells_no_backup_of_another_namespace(name: str) -> None:
         assert api.written("team-b") == []
         assert [w.path for w in api.written("team-a")] == [f"{LOGKEEP}/team-a/kafkarestores/liar/status"]
         assert stalled(api.get("KafkaRestore", "team-a", "liar"))[:2] == ("True", "InvalidSpec")
-        assert not any("team-b" in path or "pods" in path.split("/")[:4] for path in api.asked), api.asked
+        assert not any("team-b" in path or "pods" in path.split("/")[:4] for path in api.requested), api.requested
 
 
 @pytest.mark.parametrize("other", [{"namespace": "team-b"}, {"name": "other"}])
@@ -135,7 +135,7 @@ def test_the_answer_to_one_question_is_not_read_beyond_what_an_object_can_have()
 
 def test_a_page_that_is_too_long_is_asked_for_again_with_fewer_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     """The API of this test gives whatever the limit says; so the sizes of pages are set by the limit."""
-    asked: list[int] = []
+    requested: list[int] = []
     monkeypatch.setattr("logkeep_operator.cluster.page_size", lambda kind: "8")
     with FakeApi() as api:
         cluster = api.cluster()
@@ -143,7 +143,7 @@ def test_a_page_that_is_too_long_is_asked_for_again_with_fewer_objects(monkeypat
 
         def call(method: str, path: str, **how: Any) -> dict[str, Any]:
             limit = int(how["query"]["limit"])
-            asked.append(limit)
+            requested.append(limit)
             if limit > 3:
                 raise AnswerTooLong("too long")
             assert how["most"] == page_bytes(limit)
@@ -152,7 +152,7 @@ def test_a_page_that_is_too_long_is_asked_for_again_with_fewer_objects(monkeypat
         monkeypatch.setattr(cluster, "_call", call)
         api.put("ConfigMap", "team-a", "one", metadata={"labels": {"app.kubernetes.io/managed-by": "logkeep"}})
         assert [body["metadata"]["name"] for body in cluster.all_children("ConfigMap", "team-a")] == ["one"]
-        assert asked == [8, 4, 2]
+        assert requested == [8, 4, 2]
         monkeypatch.setattr("logkeep_operator.cluster.page_size", lambda kind: "1")
         api.instead["/api/v1/namespaces/team-a/configmaps"] = b" " * (MAX_OBJECT_BYTES + 1)
         with pytest.raises(AnswerTooLong, match="more than 16 MiB"):

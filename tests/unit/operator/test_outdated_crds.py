@@ -152,11 +152,11 @@ def test_a_status_that_was_not_stored_as_sent_is_an_error_and_the_crds_are_looke
         api.refused[path] = (200, {**body, "status": {"phase": "Pending"}})
         with pytest.raises(NotStored, match=r"has not stored status\.conditions, .*status\.run as sent"):
             controller.reconcile(KEY)
-        assert api.asked.count(OPENAPI) == 1
+        assert api.requested.count(OPENAPI) == 1
         api.refused.clear()
         api.instead[OPENAPI] = json.dumps(without("status.run")).encode()
         assert controller.reconcile(KEY) == 30.0
-        assert api.asked.count(OPENAPI) == 2
+        assert api.requested.count(OPENAPI) == 2
 
 
 def test_what_is_stored_is_compared_to_the_last_item() -> None:
@@ -186,7 +186,7 @@ def test_crds_are_asked_for_again_after_a_while_and_sooner_while_they_are_old() 
         api.instead[OPENAPI] = published()
         times[0] += OUTDATED_SECONDS
         assert (crds.problem(), gauge()) == ("", 0)
-        assert api.asked.count(OPENAPI) == 3
+        assert api.requested.count(OPENAPI) == 3
 
 
 def test_fields_of_other_kinds_are_not_sent() -> None:

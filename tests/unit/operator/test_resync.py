@@ -38,7 +38,7 @@ class Lists:
             for name in self.names
         ]
 
-    def asked_runs(self, namespace: str | None) -> list[RequestedRun]:
+    def requested_runs(self, namespace: str | None) -> list[RequestedRun]:
         return []
 
     def all_children(self, kind: str, namespace: str | None) -> list[dict[str, Any]]:
@@ -63,19 +63,19 @@ def test_a_resource_that_cannot_be_judged_holds_up_no_others(monkeypatch: pytest
         return reconcile(observed, now, engine, *turns)
 
     monkeypatch.setattr(controller, "reconcile", judged)
-    asked = Controller(cast(KubernetesCluster, Lists("odd", "plain")), ENGINE, Metrics())
-    assert asked.unsettled("team") == [(key("odd"), 0.0), (key("plain"), 0.0)]
+    requested = Controller(cast(KubernetesCluster, Lists("odd", "plain")), ENGINE, Metrics())
+    assert requested.unsettled("team") == [(key("odd"), 0.0), (key("plain"), 0.0)]
 
 
 def test_the_series_of_a_resource_that_was_deleted_unseen_end() -> None:
     lists, metrics = Lists("kept", "deleted"), Metrics()
-    asked = Controller(cast(KubernetesCluster, lists), ENGINE, metrics)
-    asked.unsettled("team")
+    requested = Controller(cast(KubernetesCluster, lists), ENGINE, metrics)
+    requested.unsettled("team")
     lists.names.remove("deleted")
-    assert key("deleted") not in dict(asked.unsettled("other"))
-    found = asked.unsettled("team")
+    assert key("deleted") not in dict(requested.unsettled("other"))
+    found = requested.unsettled("team")
     assert (key("deleted"), 0.0) in found
-    assert asked.reconcile(key("deleted")) is None
-    assert key("deleted") not in dict(asked.unsettled("team"))
+    assert requested.reconcile(key("deleted")) is None
+    assert key("deleted") not in dict(requested.unsettled("team"))
     samples = [sample for metric in metrics.registry.collect() for sample in metric.samples]
     assert {sample.labels["name"] for sample in samples if "name" in sample.labels} == {"kept"}

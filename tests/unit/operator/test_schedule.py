@@ -116,13 +116,13 @@ def test_the_controller_and_the_resync_come_back_for_a_backup_at_rest() -> None:
         def resource(self, key: Key) -> Resource:
             return world.resource
 
-        def asked_runs(self, namespace: str | None) -> list[RequestedRun]:
+        def requested_runs(self, namespace: str | None) -> list[RequestedRun]:
             return []
 
-    asked = Controller(cast(KubernetesCluster, AtRest()), ENGINE, Metrics())
+    requested = Controller(cast(KubernetesCluster, AtRest()), ENGINE, Metrics())
     left = (moment("2026-11-22T02:00:00Z") - world.now).total_seconds()
-    assert asked.reconcile(world.resource.key) == left
-    assert asked.unsettled("team") == [(world.resource.key, left)]
+    assert requested.reconcile(world.resource.key) == left
+    assert requested.unsettled("team") == [(world.resource.key, left)]
 
 
 def test_a_failed_run_does_not_stop_the_next() -> None:

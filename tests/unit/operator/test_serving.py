@@ -44,7 +44,7 @@ def probe(look: Callable[[], str], loop: asyncio.AbstractEventLoop) -> Iterator[
         server.server_close()
 
 
-def asked(host: str, port: int, path: str) -> bytes:
+def requested(host: str, port: int, path: str) -> bytes:
     url = f"http://{system.host_port(host, port)}{path}"
     with urllib.request.urlopen(url, timeout=30) as answer:
         return bytes(answer.read())
@@ -53,9 +53,9 @@ def asked(host: str, port: int, path: str) -> bytes:
 @pytest.mark.parametrize("host", LOOPBACK)
 def test_the_probe_says_whether_the_replica_acts(host: str, loop: asyncio.AbstractEventLoop) -> None:
     with probe(lambda: "waits", loop) as port:
-        assert json.loads(asked(host, port, "/healthz")) == {"work": "waits"}
+        assert json.loads(requested(host, port, "/healthz")) == {"work": "waits"}
         with pytest.raises(urllib.error.HTTPError, match="404"):
-            asked(host, port, "/")
+            requested(host, port, "/")
 
 
 @pytest.mark.parametrize("host", LOOPBACK)
@@ -63,7 +63,7 @@ def test_the_metrics_are_served(host: str) -> None:
     metrics, (port,) = Metrics(), system.free_ports(1)
     metrics.leading(True)
     metrics.serve(port)
-    assert b"\nlogkeep_leader 1.0\n" in asked(host, port, "/metrics")
+    assert b"\nlogkeep_leader 1.0\n" in requested(host, port, "/metrics")
 
 
 def test_the_probe_fails_when_the_work_does_not_go_on(
@@ -73,7 +73,7 @@ def test_the_probe_fails_when_the_work_does_not_go_on(
         raise OperatorError("the work queue has not turned for 130 s")
 
     with probe(look, loop) as port, pytest.raises(urllib.error.HTTPError, match="500"):
-        asked("::1", port, "/healthz")
+        requested("::1", port, "/healthz")
     assert "the probe fails: the work queue has not turned for 130 s" in caplog.text
 
 
@@ -84,7 +84,7 @@ def test_the_probe_fails_when_the_event_loop_is_stuck(
     stuck = threading.Event()
     loop.call_soon_threadsafe(stuck.wait)
     with probe(lambda: "acts", loop) as port, pytest.raises(urllib.error.HTTPError, match="500"):
-        asked("::1", port, "/healthz")
+        requested("::1", port, "/healthz")
     stuck.set()
     assert "the probe fails: the event loop is stuck" in caplog.text
 

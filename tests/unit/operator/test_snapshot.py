@@ -23,7 +23,7 @@ def config_map(owner: str, number: int) -> dict[str, Any]:
 class Pages(Quiet):
     """An API that lists one ConfigMap after the other, whatever the limit."""
 
-    asked: ClassVar[list[dict[str, list[str]]]] = []
+    requested: ClassVar[list[dict[str, list[str]]]] = []
     config_maps = [config_map(name, number) for number in range(2) for name in NAMES]  # noqa: RUF012
 
     def do_GET(self) -> None:  # noqa: N802 (http.server calls it so)
@@ -33,7 +33,7 @@ class Pages(Quiet):
             answer["items"] = [{"metadata": {"name": name, "namespace": "team", "uid": name}} for name in NAMES]
         if where.path.endswith("/configmaps"):
             query = parse_qs(where.query)
-            self.asked.append(query)
+            self.requested.append(query)
             at = int(query.get("continue", ["0"])[0])
             answer["items"] = self.config_maps[at : at + 1]
             if at + 1 < len(self.config_maps):
@@ -48,16 +48,16 @@ def test_documents_are_read_page_by_page_and_those_of_settled_resources_are_not_
         return resource.key == wanted
 
     with api(Pages) as cluster:
-        Pages.asked = []
+        Pages.requested = []
         snapshot = ResourceSnapshot(cluster, "team", is_wanted)
-        assert {int(query["limit"][0]) <= 50 for query in Pages.asked} == {True}
-        assert len(Pages.asked) == len(Pages.config_maps)
+        assert {int(query["limit"][0]) <= 50 for query in Pages.requested} == {True}
+        assert len(Pages.requested) == len(Pages.config_maps)
         assert [body["metadata"]["name"] for body in snapshot.children("ConfigMap", wanted)] == ["b3-0", "b3-1"]
         assert len(snapshot.resources) == len(NAMES)
         kept = [body for bodies in vars(snapshot)["_children"].values() for body in bodies]
         assert [body.get("data") for body in kept] == [{"progress.json": "{}"}, {}], "no decision needs the topics"
         assert not any("binaryData" in body for body in kept)
 
-        Pages.asked = []
+        Pages.requested = []
         ResourceSnapshot(cluster, "team", lambda resource: False)
-        assert Pages.asked == [], "nothing is wanted"
+        assert Pages.requested == [], "nothing is wanted"

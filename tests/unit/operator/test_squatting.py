@@ -301,9 +301,9 @@ def test_a_driver_that_is_running_gets_its_rights_back_from_the_new_installation
         here.controller = api.controller()  # an operator that has just begun
         here.looks()
         assert api.get("RoleBinding", "team", "logkeep-driver")["roleRef"]["name"] == ENGINE.driver_role.name
-        asked = len([path for path in api.asked if "rolebindings" in path])
+        requested = len([path for path in api.requested if "rolebindings" in path])
         here.looks()
-        assert len([path for path in api.asked if "rolebindings" in path]) == asked, "once in each namespace"
+        assert len([path for path in api.requested if "rolebindings" in path]) == requested, "once in each namespace"
 
 
 def test_a_binding_that_was_deleted_by_an_operator_that_died_is_made_by_the_next_look() -> None:

@@ -93,7 +93,7 @@ class World:
         self.kafka: FoundKafka | None = None
         self.events: list[tuple[str, str]] = []
         self.created: list[dict[str, Any]] = []
-        self.asked: list[RequestedRun] = []
+        self.requested: list[RequestedRun] = []
         self.archive_owner: Key | None = None
         self.drill_events: list[tuple[str, str]] = []  # events about the backup of a restore
 
@@ -130,7 +130,7 @@ class World:
         """Reconcile once and do what the plan says; with `conflict` the status is not taken, and without `answered` no
         KafkaBackupRun is told."""
         observed = Observed(self.resource, self.jobs, self.pods, self.documents, self.backup, self.warnings, self.kafka)
-        observed = replace(observed, asked=tuple(self.asked), archive_owner=self.archive_owner)
+        observed = replace(observed, requested=tuple(self.requested), archive_owner=self.archive_owner)
         plan = reconcile(observed, self.now, ENGINE, self.turns)
         for action in plan.actions:
             match action:
@@ -166,20 +166,20 @@ class World:
         """Ask for a run with a KafkaBackupRun."""
         metadata = {"namespace": "team", "name": name, "uid": f"uid-of-{name}"}
         spec = {"backupRef": {"name": "nightly"}, "ttlSecondsAfterFinished": ttl}
-        self.asked.append(RequestedRun.from_object({"metadata": metadata, "spec": spec}))
+        self.requested.append(RequestedRun.from_object({"metadata": metadata, "spec": spec}))
 
     def answer(self, plan: Plan) -> None:
         """Do what the plan says about the KafkaBackupRuns."""
-        known = {one.name: one for one in self.asked}
+        known = {one.name: one for one in self.requested}
         for answer in plan.answers:
             match answer:
-                case AnswerRequestedRun(asked=asked, status=status):
-                    known[asked.name] = replace(known[asked.name], status=status)
-                case AdoptRequestedRun(asked=asked, uid=uid):
-                    known[asked.name] = replace(known[asked.name], owners=frozenset({uid}))
+                case AnswerRequestedRun(requested=requested, status=status):
+                    known[requested.name] = replace(known[requested.name], status=status)
+                case AdoptRequestedRun(requested=requested, uid=uid):
+                    known[requested.name] = replace(known[requested.name], owners=frozenset({uid}))
                 case DeleteRequestedRun(name=name):
                     del known[name]
-        self.asked = list(known.values())
+        self.requested = list(known.values())
 
     def create_config_map(self, run_id: str, body: dict[str, Any]) -> None:
         """Make it, or leave the one that is there."""

@@ -98,8 +98,8 @@ def test_who_may_only_ask_gets_a_run_and_its_outcome(
     run_id = run_id_of(job)
     namespace.pod(job, "driver", phase="Running")
     namespace.write(job, progress(run_id, 250))
-    (asked,) = namespace.items("kafkabackupruns")
-    name = asked["metadata"]["name"]
+    (requested,) = namespace.items("kafkabackupruns")
+    name = requested["metadata"]["name"]
     wait_for("25 percent", lambda: namespace.status("kbrun", name).get("percent") == 25)
     shown = namespace.kubectl("get", "kbrun").stdout.splitlines()
     assert shown[1].split()[:5] == [name, "nightly", "Running", run_id, "250"]
@@ -140,13 +140,13 @@ def test_without_the_backup_it_ends_and_the_object_waits_for_it(
     command = waiting()
     assert command.end() == 2, command.stderr
     assert "there is no KafkaBackup 'nightly'" in command.stderr
-    (asked,) = namespace.items("kafkabackupruns")
+    (requested,) = namespace.items("kafkabackupruns")
     answer = namespace.apply("KafkaBackup", "nightly", backup_spec())
     assert answer.returncode == 0, answer.stderr
     job = namespace.job()
     namespace.write(job, result=result(run_id_of(job)))
     namespace.job_ends(job, "Complete")
-    status = wait_for("its end", lambda: _succeeded(namespace, asked["metadata"]["name"]))
+    status = wait_for("its end", lambda: _succeeded(namespace, requested["metadata"]["name"]))
     assert status["runId"] == run_id_of(job)
 
 
