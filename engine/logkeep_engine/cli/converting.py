@@ -3,7 +3,6 @@ it."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -209,9 +208,8 @@ def perform(run_id: str, kind: str, master: str, storages: Sequence[Storage], jo
 
 def _print(done: ConvertResult, output: Output) -> None:
     if output is Output.JSON:
-        document: dict[str, Any] = json.loads(done.result.to_json())
         more = _of_conversion(dry_run=done.dry_run, losses=done.losses.rows(), faults=list(done.faults))
-        print_json({**document, **more})
+        print_json({**done.result.to_dict(), **more})
     else:
         _print_text(done)
     say_warnings(done.result)

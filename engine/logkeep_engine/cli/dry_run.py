@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from logkeep_engine.cli.errors import with_code
 from logkeep_engine.cli.options import Output
 from logkeep_engine.cli.output import byte_count, facts, print_json, say, stdout, table
@@ -21,7 +19,7 @@ def show_dry_run(result: RunResult, output: Output) -> None:
     report = result.dry_run
     assert report is not None
     if output is Output.JSON:
-        print_json(json.loads(result.to_json()))
+        print_json(result.to_dict())
         return
     out = stdout()
     if report.topics:

@@ -5,7 +5,6 @@ Imports that take long happen inside the command.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -108,7 +107,7 @@ def _content(file: str) -> bytes:
 
 def _print(result: RunResult, output: Output) -> None:
     if output is Output.JSON:
-        print_json(json.loads(result.to_json()))
+        print_json(result.to_dict())
     elif result.outcome == "Succeeded":
         stdout().print(
             facts([*rows_of_counts(result), ("segments", str(result.segments)), ("seconds", seconds(result))])

@@ -3,7 +3,6 @@ printed about it."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
@@ -97,7 +96,7 @@ def print_failure(
             requested_by=COMMAND_LINE,
         )
         error = SpecError(str(error)) if isinstance(error, SpecInvalid) else error
-        print_json({**json.loads(failed(begun, error).to_json()), **more})
+        print_json({**failed(begun, error).to_dict(), **more})
 
 
 @contextmanager

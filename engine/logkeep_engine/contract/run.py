@@ -7,10 +7,11 @@ the number of partitions.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from logkeep_engine.contract.anchor import AnchorText, consent_in
 from logkeep_engine.contract.dry_run import DryRunReport
@@ -54,35 +55,38 @@ class Document(Model):
     def _kind(cls) -> StoredDocument:
         return StoredDocument(cls.__name__, 1, {})
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the values by their keys."""
+        return {"format": self._kind().format, **self.model_dump(by_alias=True)}
+
     def to_json(self) -> str:
         """Return the JSON."""
-        # `head` leaves the object open.
-        return self._kind().head(self.model_dump(by_alias=True)).decode("utf-8", "surrogatepass") + "}"
+        return json.dumps(self.to_dict(), ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """Return the document of a text. Raises DocumentRefused."""
         body = cls._kind().body_of(text)
         try:
-            found = cls.model_validate(body)
+            found = cls.model_validate(body, by_alias=True, by_name=False)
         except ValidationError as error:
             raise refused(cls.__name__, error) from error
         # A default must not stand for a fact that is missing: whoever writes a document writes every key.
-        if lacking := _missing_key(found.model_dump(by_alias=True), body):
+        if lacking := _missing_key(found):
             raise DocumentRefused(f"{cls.__name__}: no key {lacking}")
         return found
 
 
-def _missing_key(written: Any, body: Any) -> str:
-    """Return the first key of a document that a text lacks; empty if it has all."""
-    if isinstance(written, dict) and isinstance(body, dict):
-        pairs = [(key, value, body.get(key)) for key, value in written.items()]
-        for key in written:
-            if key not in body:
-                return str(key)
-        return next((f"{key}.{found}" for key, a, b in pairs if (found := _missing_key(a, b))), "")
-    if isinstance(written, (list, tuple)) and isinstance(body, list):
-        return next((found for a, b in zip(written, body, strict=False) if (found := _missing_key(a, b))), "")
+def _missing_key(value: Any) -> str:
+    """Return the first key that the JSON of a model, or of models, lacked; empty if it had all."""
+    if isinstance(value, tuple):
+        return next(filter(None, map(_missing_key, value)), "") if value and isinstance(value[0], BaseModel) else ""
+    fields, given = type(value).model_fields, value.model_fields_set
+    if len(given) < len(fields):
+        return next(str(field.alias) for name, field in fields.items() if name not in given)
+    for name, item in value.__dict__.items():
+        if isinstance(item, (BaseModel, tuple)) and (found := _missing_key(item)):
+            return f"{fields[name].alias}.{found}"
     return ""
 
 

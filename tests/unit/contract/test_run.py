@@ -210,7 +210,7 @@ def test_a_fact_without_one_of_its_keys_is_refused() -> None:
 def test_a_key_in_pythons_words_does_not_stand_for_that_of_the_document() -> None:
     body = json.loads(RESULT.to_json())
     body["loss_total"] = body.pop("lossTotal")
-    with pytest.raises(DocumentRefused, match="lossTotal"):
+    with pytest.raises(DocumentRefused, match="loss_total"):
         RunResult.from_json(json.dumps(body))
 
 
