@@ -15,7 +15,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby, islice
 from threading import Lock
 
 from logkeep_engine.archive import names
@@ -216,17 +216,21 @@ class CommitReader:
         return opened.head.frame_of(number)
 
     def _ahead(self, units: Iterator[list[int]]) -> Iterator[tuple[list[int], list[bytes]]]:
+        first = list(islice(units, 2))
+        if len(first) < 2:  # threads would take longer than what they read
+            yield from ((some, self._bytes_of_all(some)) for some in first)
+            return
         waiting: deque[tuple[list[int], Future[list[bytes]]]] = deque()
         with ThreadPoolExecutor(_READERS, thread_name_prefix="logkeep-catalog") as pool:
             try:
-                for some in units:
+                for some in chain(first, units):
                     waiting.append((some, pool.submit(self._bytes_of_all, some)))
                     if len(waiting) >= _READ_AHEAD:
-                        first, done = waiting.popleft()
-                        yield first, done.result()
+                        numbers, done = waiting.popleft()
+                        yield numbers, done.result()
                 while waiting:
-                    first, done = waiting.popleft()
-                    yield first, done.result()
+                    numbers, done = waiting.popleft()
+                    yield numbers, done.result()
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
 
