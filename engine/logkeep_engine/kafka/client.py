@@ -11,25 +11,34 @@ Nothing here looks inside a batch beyond its header; `log.batch` and `log.record
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from logkeep_engine.errors import BrokerRefused
-from logkeep_engine.kafka import protocol, rights
+from logkeep_engine.kafka import protocol, transactions
 from logkeep_engine.kafka.brokers import BrokerPool, Leader
 from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.connection import KafkaConnection, Limits
+from logkeep_engine.kafka.encoding import Call
 from logkeep_engine.kafka.fetch import Fetcher
 from logkeep_engine.kafka.fetched import Fetched, WrittenBatch
 from logkeep_engine.kafka.produce import Producer
 from logkeep_engine.kafka.protocol import EARLIEST, LATEST
 from logkeep_engine.kafka.retry import Patience, RetriableError, raise_for, refused
+from logkeep_engine.kafka.survey import in_parts
 from logkeep_engine.kafka.transactions import PaddingTransactions, PaddingTurns
 
 __all__ = ["Fetched", "Limits", "RawClient", "WrittenBatch"]
 
+R = TypeVar("R")
+
 _LOG_DIR_PARTITIONS = 5_000
+_TOPICS_A_REQUEST = 500
+_REQUESTS_AT_ONCE = 32
+_NO_PARTITION = (1 << 31) - 1  # no topic has this many, and the request holds no batch either
+_NO_TIME = 0  # a time-out that is refused before anything is looked up
 
 
 class RawClient:
@@ -99,30 +108,55 @@ class RawClient:
 
         await self._pool.ask_leader(topic, partition, what, ask)
 
+    # ---- what the user may do: a broker looks at the rights first, and refuses these requests for another reason
+
     async def may_delete_records(self, topic: str) -> bool:
         """Return whether the user may remove records of a topic that need not be there. Raises BrokerUnavailable."""
-        patience = self.patience(f"ask for the rights on topic {topic!r}")
-        while True:
-            try:
-                answer = await self._pool.send(self._pool.any_node(), 0, protocol.delete_records(topic, 0, 0))
-            except RetriableError as trouble:
-                await patience.wait(trouble)
-            else:
-                return answer.code != Code.TOPIC_AUTHORIZATION_FAILED
+        call = protocol.delete_records(topic, 0, 0)
+        answer = await self._ask_any(f"ask for the rights on topic {topic!r}", call)
+        return answer.code != Code.TOPIC_AUTHORIZATION_FAILED
 
     async def unwritable(self, topics: Sequence[str]) -> list[str]:
         """Return the topics among these, whether they exist or not, to which the user may not write. Raises
         BrokerUnavailable."""
-        return await rights.unwritable(self._pool, topics)
+        found: list[str] = []
+        for part in in_parts(topics, _TOPICS_A_REQUEST):
+            call = protocol.produce([(topic, _NO_PARTITION, ()) for topic in part], acks=-1, timeout_ms=1000)
+            answers = (await self._ask_any("ask for the right to write", call)).partitions
+            found += [topic for (topic, _), answer in answers.items() if answer.code == Code.TOPIC_AUTHORIZATION_FAILED]
+        return sorted(found)
 
     async def unreadable(self, topics: Sequence[str]) -> list[str]:
         """Return the topics among these, whether they exist or not, that the user may not read. Raises
         BrokerUnavailable."""
-        return await rights.unreadable(self._pool, topics)
+
+        async def may_read(topic: str) -> bool:
+            call = protocol.fetch(
+                topic, None, _NO_PARTITION, -1, 0, max_bytes=1, max_wait_ms=0, min_bytes=0, committed=True
+            )
+            answer = await self._ask_any("ask for the right to read", call)
+            return answer.code != Code.TOPIC_AUTHORIZATION_FAILED
+
+        found: list[str] = []
+        for part in in_parts(topics, _REQUESTS_AT_ONCE):
+            answers = await asyncio.gather(*map(may_read, part))
+            found += [topic for topic, readable in zip(part, answers, strict=True) if not readable]
+        return sorted(found)
 
     async def may_use_transaction(self, transactional_id: str) -> bool:
         """Return whether the user may write transactions of this id. Raises BrokerUnavailable."""
-        return await rights.may_use_transaction(self._pool, transactional_id)
+        call = transactions.init_producer_id(transactional_id, _NO_TIME)
+        answer = await self._ask_any("ask for the right to write transactions", call)
+        return answer.code != Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+    async def _ask_any(self, what: str, call: Call[R]) -> R:
+        """Ask some broker, and again as long as the limits allow."""
+        patience = self.patience(what)
+        while True:
+            try:
+                return await self._pool.send(self._pool.any_node(), 0, call)
+            except RetriableError as trouble:
+                await patience.wait(trouble)
 
     def patience(self, what: str) -> Patience:
         """Waits between attempts of the caller's own, as long as the connection's limits allow."""
