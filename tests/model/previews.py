@@ -10,8 +10,8 @@ from typing import Any
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.moments import iso
+from logkeep_engine.cli.inspect import show_point
 from logkeep_engine.cli.options import Output
-from logkeep_engine.cli.previewing import show_point
 from logkeep_engine.errors import LogkeepError
 from tests.model.asking import Asked, Fault
 from tests.model.positions import positions_at

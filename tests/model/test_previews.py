@@ -3,8 +3,8 @@
 import pytest
 
 from logkeep_engine.archive.moments import iso
+from logkeep_engine.cli.inspect import show_point
 from logkeep_engine.cli.options import Output
-from logkeep_engine.cli.previewing import show_point
 from tests.model.actions import Backup, Recreate, Write
 from tests.model.previews import previewed
 from tests.model.reference import HOUR

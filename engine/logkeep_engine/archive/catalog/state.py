@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 
@@ -108,6 +109,29 @@ class ArchiveState(KeepsGenerations):
         success has left it."""
         found = (run.success for run in self.runs.values() if not run.is_maintenance)
         return sorted((run for run in found if run is not None), key=attrgetter("epoch"))
+
+    def with_known_facts(self, topic: TopicEntry) -> TopicEntry:
+        """Return the topic with what the archive knows of it, and a run that sees it again does not say.
+
+        It has all partitions that were seen once. Kafka removes none, but a number may come from an old state: a plan
+        that was stored before another run, or a broker that is late. Readers look for no partition above the number.
+
+        It also says up to which run it was compacted only (`TopicEntry.compacted_until`), since retention must know
+        what the points of those runs are, and up to which it was compacted at all: what was overwritten then is in no
+        point.
+        """
+        known = self.topics.get(topic.topic_id)
+        if known is None:
+            return topic
+        compacted = cleaned = 0
+        if not topic.is_compacted_only:
+            points = (run.epoch for run in self.successes())
+            compacted = max(points, default=0) if known.is_compacted_only else known.compacted_until
+        if not topic.is_compacted:
+            # Any run before this one counts, also a killed one: what was overwritten then, no later run archives.
+            cleaned = self.epoch - 1 if known.is_compacted else known.cleaned_until
+        partitions = max(topic.partitions, known.partitions)
+        return replace(topic, partitions=partitions, compacted_until=compacted, cleaned_until=cleaned)
 
     def same_facts(self, other: ArchiveState) -> bool:
         """True if both say the same of everything but the number of their last commit."""

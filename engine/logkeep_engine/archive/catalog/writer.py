@@ -45,7 +45,6 @@ from logkeep_engine.archive.catalog.facts import (
 )
 from logkeep_engine.archive.catalog.generations import checked
 from logkeep_engine.archive.catalog.holds import Hold
-from logkeep_engine.archive.catalog.known_topics import with_known_facts
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, LeaderEpoch, LeaderSeen
 from logkeep_engine.archive.catalog.lost_tail import FoundTails, store_record
 from logkeep_engine.archive.catalog.owner import check_owner, check_signs, confirm_owner, take
@@ -226,7 +225,7 @@ class Writer:
         """
         with self._lock:
             self._confirm_last()
-            all_known = (with_known_facts(self.state, topic) for topic in topics)
+            all_known = (self.state.with_known_facts(topic) for topic in topics)
             changed = [topic for topic in all_known if self.state.topics.get(topic.topic_id) != topic]
             trial = ReceiptCheck(self.state, changed)
             ignored: list[tuple[Receipt, str]] = []
