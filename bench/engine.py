@@ -265,10 +265,10 @@ def _backup(request: RunRequest, one_piece: bool) -> Callable[[ClockedRunner, Re
 
 def _restore(request: RunRequest) -> Callable[[ClockedRunner, Reporter], RunResult]:
     with paused():
-        from logkeep_engine.restore.run.entry import restore
+        from logkeep_engine.restore.run.entry import run_of
 
     spec = parse_restore(request.spec)
-    return lambda runner, reporter: restore(request, spec, lambda: runner, reporter, os.environ)
+    return lambda runner, reporter: run_of(request, spec, lambda: runner, reporter, os.environ).perform_or_raise()
 
 
 def _whole_partitions(make_plan: Callable[..., Any]) -> Callable[..., Any]:

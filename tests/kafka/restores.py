@@ -24,7 +24,7 @@ from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_backup
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore.model.offset_map import OffsetMap, read_offset_map
-from logkeep_engine.restore.run.entry import restore
+from logkeep_engine.restore.run.entry import run_of
 from logkeep_engine.tasks import TaskContext, TaskRunner
 from tests.cluster.kafka import Brokers, KafkaBroker
 from tests.cluster.kafka_cluster import KafkaCluster
@@ -145,7 +145,9 @@ def back_up(spec: Mapping[str, Any], run_id: str = "backup-1", runner: TaskRunne
 
 def bring_back(spec: Mapping[str, Any], run_id: str = "restore-1", runner: TaskRunner | None = None) -> RunResult:
     request = RunRequest(kind="KafkaRestore", name="test", namespace="", run_id=run_id, spec=dict(spec))
-    return restore(request, parse_restore(spec), lambda: runner or ThreadRunner(), Reporter(run_id), os.environ)
+    return run_of(
+        request, parse_restore(spec), lambda: runner or ThreadRunner(), Reporter(run_id), os.environ
+    ).perform_or_raise()
 
 
 _MEASURE = """

@@ -19,7 +19,7 @@ from logkeep_engine.contract.run import Progress, RunRequest, RunResult
 from logkeep_engine.errors import ObjectCold, StorageRefused, StorageUnavailable
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore.planning import cold_objects as waking
-from logkeep_engine.restore.run.entry import restore
+from logkeep_engine.restore.run.entry import run_of
 from logkeep_engine.storage import ObjectInfo, Storage
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.process import wait_until
@@ -167,7 +167,7 @@ class World:
         reporter = Reporter(run, seen, interval=0.01)
         request = RunRequest(kind="KafkaRestore", name="test", namespace="", run_id=run, spec=spec)
         try:
-            return restore(request, parse_restore(spec), ThreadRunner, reporter, os.environ)
+            return run_of(request, parse_restore(spec), ThreadRunner, reporter, os.environ).perform_or_raise()
         finally:
             reporter.close()
 

@@ -23,7 +23,7 @@ from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore.run import drill as drill_run
 from logkeep_engine.restore.run.drill_topics import DrillTopics
-from logkeep_engine.restore.run.entry import restore
+from logkeep_engine.restore.run.entry import run_of
 from logkeep_engine.restore.sending import without_records as outside
 from logkeep_engine.restore.verification.step import verify_restored
 from logkeep_engine.tasks import TaskRunner
@@ -63,7 +63,9 @@ def drilled(
     spec: dict[str, Any], run_id: str = "drill-1", runner: TaskRunner | None = None, name: str = "drill"
 ) -> RunResult:
     request = RunRequest(kind="KafkaRestore", name=name, namespace="team", run_id=run_id, spec=spec)
-    return restore(request, parse_restore(spec), lambda: runner or ThreadRunner(), Reporter(run_id), os.environ)
+    return run_of(
+        request, parse_restore(spec), lambda: runner or ThreadRunner(), Reporter(run_id), os.environ
+    ).perform_or_raise()
 
 
 def names(broker: KafkaBroker, prefix: str) -> list[str]:

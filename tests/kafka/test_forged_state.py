@@ -21,7 +21,7 @@ from logkeep_engine.restore.model.drill_scope import DrillScope
 from logkeep_engine.restore.model.plan import spec_digest
 from logkeep_engine.restore.planning.restored_before import RestoreKey
 from logkeep_engine.restore.run.drill_topics import DrillTopics, OpenDrill
-from logkeep_engine.restore.run.entry import restore
+from logkeep_engine.restore.run.entry import run_of
 from logkeep_engine.restore.run.group_commands import open_groups
 from logkeep_engine.storage import LocalStorage
 from tests.cluster.kafka import KafkaBroker
@@ -272,7 +272,7 @@ class TestNotesOfWhatIsDone:
             spec=spec,
             remembered_as="KafkaRestore team/r",
         )
-        return restore(request, parse_restore(spec), ThreadRunner, Reporter(run_id), os.environ)
+        return run_of(request, parse_restore(spec), ThreadRunner, Reporter(run_id), os.environ).perform_or_raise()
 
     def success(self, root: Path, run_id: str, **more: Any) -> None:
         result = RunResult(

@@ -13,7 +13,7 @@ from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.errors import RestoreUnfinished, TargetChanged
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore.run.entry import restore
+from logkeep_engine.restore.run.entry import run_of
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.process import wait_until
 from tests.data.topics import create_topic, delete_topics, produce, random_records
@@ -38,7 +38,9 @@ perform(RunRequest.from_json(sys.argv[1]))
 
 
 def perform(request: RunRequest) -> RunResult:
-    return restore(request, parse_restore(request.spec), ThreadRunner, Reporter(request.run_id), os.environ)
+    return run_of(
+        request, parse_restore(request.spec), ThreadRunner, Reporter(request.run_id), os.environ
+    ).perform_or_raise()
 
 
 class GitOps:

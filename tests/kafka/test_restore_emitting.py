@@ -13,7 +13,7 @@ from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import Progress, RunRequest, RunResult
 from logkeep_engine.errors import SpecError, TopicsNotEmitted
 from logkeep_engine.report import ConfigMapChanges, Reporter
-from logkeep_engine.restore.run.entry import restore
+from logkeep_engine.restore.run.entry import run_of
 from logkeep_engine.restore.topics import kafka_topics as emitting
 from tests.cluster.kafka import KafkaBroker
 from tests.command import logkeep
@@ -62,7 +62,7 @@ class ConfigMapOfTopics:
             topics_config_map="again-topics",
             **more,
         )
-        return restore(request, parse_restore(spec), ThreadRunner, Reporter(run_id, self), os.environ)
+        return run_of(request, parse_restore(spec), ThreadRunner, Reporter(run_id, self), os.environ).perform_or_raise()
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_backup
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore.run.entry import run_restore
+from logkeep_engine.restore.run.entry import run_of
 from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import KafkaBroker
 from tests.command import logkeep
@@ -50,7 +50,7 @@ def back_up(spec: dict[str, Any], run_id: str, *, name: str = "nightly", **reque
 
 def bring_back(spec: dict[str, Any], **request: Any) -> RunResult:
     asked = RunRequest(kind="KafkaRestore", name="again", namespace="team", run_id="restore-1", spec=spec, **request)
-    return run_restore(asked, parse_restore(spec), ThreadRunner, Reporter("restore-1"), dict(os.environ) | POD)
+    return run_of(asked, parse_restore(spec), ThreadRunner, Reporter("restore-1"), dict(os.environ) | POD).perform()
 
 
 def alter(root: Path) -> None:

@@ -21,7 +21,7 @@ from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import API_VERSION, parse_backup
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore.run.entry import run_restore
+from logkeep_engine.restore.run.entry import run_of
 from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.s3 import S3Server
@@ -104,7 +104,7 @@ class Signed:
         spec, run_id = self.spec(suffix, **more), f"restore{suffix}"
         request = RunRequest(kind="KafkaRestore", name="again", namespace="team", run_id=run_id, spec=spec)
         with environment(keys) as environ:
-            return run_restore(request, parse_restore(spec), ThreadRunner, Reporter(run_id), environ)
+            return run_of(request, parse_restore(spec), ThreadRunner, Reporter(run_id), environ).perform()
 
     def verify(self, keys: str) -> "subprocess.CompletedProcess[str]":
         """Run `logkeep verify`."""

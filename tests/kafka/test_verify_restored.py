@@ -23,7 +23,7 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record as LogRecord
 from logkeep_engine.log.records import decode, encode
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore.run.entry import restore, verify_again
+from logkeep_engine.restore.run.entry import run_of, verify_again
 from logkeep_engine.spark.runner import SparkRunner
 from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import KafkaBroker
@@ -364,7 +364,7 @@ def test_a_verification_shows_how_far_it_is(kafka: KafkaBroker, unique: str, tmp
     spec = {**restore_spec(kafka, tmp_path), **FULL}
     reporter = Watched("restore-1")
     request = RunRequest(kind="KafkaRestore", name="test", namespace="", run_id="restore-1", spec=spec)
-    result = restore(request, parse_restore(spec), ThreadRunner, reporter, os.environ)
+    result = run_of(request, parse_restore(spec), ThreadRunner, reporter, os.environ).perform_or_raise()
     assert facts_of(result).outcome == "Verified"
     restored, verified = reporter.seen[:4], reporter.seen[4:]
     assert {phase for phase, _ in restored} == {"Running"}

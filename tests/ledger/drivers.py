@@ -87,9 +87,9 @@ def _perform(request: RunRequest) -> RunResult:
         from logkeep_engine.backup.run.backup_run import run_backup
 
         return run_backup(request, parse_backup(request.spec), SideBySide, reporter, {}, _TIMING)
-    from logkeep_engine.restore.run.entry import run_restore
+    from logkeep_engine.restore.run.entry import run_of
 
-    return run_restore(request, parse_restore(request.spec), SideBySide, reporter, {})
+    return run_of(request, parse_restore(request.spec), SideBySide, reporter, {}).perform()
 
 
 class SideBySide(Runner):

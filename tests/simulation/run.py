@@ -38,7 +38,7 @@ from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import OnDataLoss, OnDivergence, parse_backup
 from logkeep_engine.kafka.connection import Limits
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore.run.entry import run_restore
+from logkeep_engine.restore.run.entry import run_of
 from logkeep_engine.restore.sending import count
 from logkeep_engine.restore.sending.written import TargetPartition
 from logkeep_engine.storage import LocalStorage, Storage
@@ -303,7 +303,7 @@ class Simulation:
                 kind="KafkaRestore", name="simulated", namespace="default", run_id=run_id, spec=spec, anchor=anchor
             )
             with patch.object(count, "lost", _noting(cluster, count.lost)):
-                return run_restore(request, parse_restore(spec), runner, Reporter(run_id), {})
+                return run_of(request, parse_restore(spec), runner, Reporter(run_id), {}).perform()
 
         for action in attempt.before:
             cluster.do(lambda action=action: history.happen(action))  # type: ignore[misc]

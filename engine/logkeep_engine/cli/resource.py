@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Mapping
@@ -156,10 +155,10 @@ def _run(
         result = run_backup(request, planned_for(spark.master, spec), session.runner, reporter, os.environ)
         return with_clear_text_warnings(result, spec)
     with paused():
-        from logkeep_engine.restore.run.entry import restore, verify_again
+        from logkeep_engine.restore.run.entry import run_of, verify_again
 
-    perform = verify_again if only_verify else restore
-    result = perform(request, planned_for(spark.master, spec), session.runner, reporter, os.environ)
+    given = (request, planned_for(spark.master, spec), session.runner, reporter, os.environ)
+    result = verify_again(*given) if only_verify else run_of(*given).perform_or_raise()
     return with_clear_text_warnings(result, spec)
 
 
@@ -171,7 +170,7 @@ def _moves_groups(spec: KafkaBackupSpec | KafkaRestoreSpec) -> bool:
 
 def _print_result(result: RunResult, output: Output, spec: KafkaBackupSpec | KafkaRestoreSpec) -> None:
     if output is Output.JSON:
-        print_json(json.loads(result.to_json()))
+        print_json(result.to_dict())
         return
     succeeded = result.exit_code == ExitCode.OK
     if succeeded or result.records:

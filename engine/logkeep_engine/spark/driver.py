@@ -201,9 +201,9 @@ def _run(
         from logkeep_engine.restore.run.releasing import run_release
 
         return run_release(request, spec, reporter, os.environ)
-    from logkeep_engine.restore.run.entry import run_restore
+    from logkeep_engine.restore.run.entry import run_of
 
-    return run_restore(request, planned_for(master, spec), runner, reporter, os.environ, expect)
+    return run_of(request, planned_for(master, spec), runner, reporter, os.environ, expect).perform()
 
 
 def _with_keys_without_effect(result: RunResult, session: Session | JobSession) -> RunResult:

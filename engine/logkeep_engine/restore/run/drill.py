@@ -18,7 +18,6 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from logkeep_engine.archive.catalog.archive import Archive
@@ -27,12 +26,11 @@ from logkeep_engine.archive.reports import create_report
 from logkeep_engine.contract.drill import DrillSpec
 from logkeep_engine.contract.facts.outcome import DrillFacts, VerificationFacts
 from logkeep_engine.contract.model import replace
-from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
-from logkeep_engine.contract.run import MAX_LIST, RunRequest, RunResult
+from logkeep_engine.contract.run import MAX_LIST, RunResult
 from logkeep_engine.errors import LogkeepError, RecordsDiffer, RecordsNotVerified
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.report import Reporter, bounded_warnings
+from logkeep_engine.report import bounded_warnings
 from logkeep_engine.restore.model.context import Planned, RestoreContext
 from logkeep_engine.restore.model.drill_cycle import DrillCycle
 from logkeep_engine.restore.model.drill_scope import TOKEN_DIGITS, DrillScope
@@ -51,7 +49,6 @@ from logkeep_engine.restore.sending.work import with_task
 from logkeep_engine.restore.topics.targets import CreatedTopics
 from logkeep_engine.restore.verification.step import DOCUMENT, PAGE, verify_restored
 from logkeep_engine.restore.verification.task import Verdict
-from logkeep_engine.tasks import Expect, TaskRunner
 
 log = logging.getLogger(__name__)
 
@@ -62,20 +59,19 @@ REPORT = "drill.json"
 class DrillRun(RestoreRun):
     """One drill."""
 
-    def __init__(
-        self,
-        request: RunRequest,
-        spec: KafkaRestoreSpec,
-        runner_factory: Callable[[], TaskRunner],
-        reporter: Reporter,
-        environ: Mapping[str, str],
-        expect: Expect | None = None,
-    ) -> None:
-        super().__init__(request, spec, runner_factory, reporter, environ, expect)
-        self._name = f"{request.namespace}/{request.name}"
-        self._resource = self._name if request.namespace else ""
-        self._drill = spec.drill or DrillSpec()
-        self._measured: DrillFacts | None = None
+    _measured: DrillFacts | None = None
+
+    @property
+    def _name(self) -> str:
+        return f"{self._request.namespace}/{self._request.name}"
+
+    @property
+    def _resource(self) -> str:
+        return self._name if self._request.namespace else ""
+
+    @property
+    def _drill(self) -> DrillSpec:
+        return self._spec.drill or DrillSpec()
 
     def _restore(self) -> None:
         archive, state = self._open()

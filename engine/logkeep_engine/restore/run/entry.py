@@ -1,6 +1,6 @@
 """The two things that others start: a restore, and the comparison of what a run has restored.
 
-result = run_restore(request, spec, session.runner, reporter, os.environ)
+result = run_of(request, spec, session.runner, reporter, os.environ).perform()
 """
 
 from __future__ import annotations
@@ -19,49 +19,23 @@ from logkeep_engine.restore.verification.step import wrong_with
 from logkeep_engine.tasks import Expect, TaskRunner
 
 
-def run_restore(
+def run_of(
     request: RunRequest,
     spec: KafkaRestoreSpec,
     runner_factory: Callable[[], TaskRunner],
     reporter: Reporter,
     environ: Mapping[str, str],
     expect: Expect | None = None,
-) -> RunResult:
-    """Restore as `restore` does.
-
-    Never raises for what happens in a run: every error becomes a result with its exit code.
-    """
-    return _run_of(request, spec, runner_factory, reporter, environ, expect).perform()
-
-
-def restore(
-    request: RunRequest,
-    spec: KafkaRestoreSpec,
-    runner_factory: Callable[[], TaskRunner],
-    reporter: Reporter,
-    environ: Mapping[str, str],
-    expect: Expect | None = None,
-) -> RunResult:
-    """Restore as `spec` says and return the result; a run id that has succeeded returns its result and writes nothing.
-
-    `expect` gets the amount of work, and `runner_factory` is called when the first tasks are ready. Raises a
-    LogkeepError when the restore cannot be done; the same run can then be started again and continues where it stopped.
-    The caller hands the result to the reporter.
-    """
-    return _run_of(request, spec, runner_factory, reporter, environ, expect).perform_or_raise()
-
-
-def _run_of(
-    request: RunRequest,
-    spec: KafkaRestoreSpec,
-    runner_factory: Callable[[], TaskRunner],
-    reporter: Reporter,
-    environ: Mapping[str, str],
-    expect: Expect | None,
 ) -> RestoreRun:
-    if spec.drill is None:
-        return RestoreRun(request, spec, runner_factory, reporter, environ, expect)
-    return DrillRun(request, spec, runner_factory, reporter, environ, expect)
+    """Return the run that restores as `spec` says. A run id that has succeeded returns its result and writes nothing.
+
+    `expect` gets the amount of work, and `runner_factory` is called when the first tasks are ready. `perform` makes
+    every error a result with its exit code, and `perform_or_raise` raises a LogkeepError when the restore cannot be
+    done; the same run can then be started again and continues where it stopped. The caller hands the result to the
+    reporter.
+    """
+    kind = RestoreRun if spec.drill is None else DrillRun
+    return kind(request, spec, runner_factory, reporter, environ, expect)
 
 
 def verify_again(

@@ -96,9 +96,7 @@ class RestoreRun(DriverRun):
         only_verify: bool = False,
     ) -> None:
         super().__init__(request.run_id, request.kind, time.time(), request.requested_by)
-        self._remembered_as = request.remembered_as
-        self._anchor = request.anchor
-        self._topics_config_map = request.topics_config_map
+        self._request = request
         self._spec = spec
         self._runner_factory = runner_factory
         self._expect = expect
@@ -146,7 +144,7 @@ class RestoreRun(DriverRun):
 
     def _restore(self) -> None:
         if not self._only_verify:
-            refuse_nowhere(self._spec, self._topics_config_map)
+            refuse_nowhere(self._spec, self._request.topics_config_map)
         if self._spec.dry_run:
             self._done = self._find_out()
             return
@@ -203,7 +201,7 @@ class RestoreRun(DriverRun):
             reporter=self._reporter,
             expect=self._expect,
             refusals=refusals,
-            topics_config_map=self._topics_config_map,
+            topics_config_map=self._request.topics_config_map,
             only_asked=self._only_verify,
         )
 
@@ -345,7 +343,7 @@ class RestoreRun(DriverRun):
         """Return the archive, and the place of the run's state."""
         archive_place(self._spec)
         self._reporter.phase("Planning")
-        archive = archive_to_restore(self._spec, self._environ, self._anchor)
+        archive = archive_to_restore(self._spec, self._environ, self._request.anchor)
         return archive, open_state(self._run_id, self._spec, archive, self._environ)
 
     def _check_run_id(self, state: RestoreState) -> None:
@@ -374,7 +372,7 @@ class RestoreRun(DriverRun):
         Raises TargetChanged if the cluster does not have what that run has restored.
         """
         found = None
-        if self._remembered_as is not None:
+        if self._request.remembered_as is not None:
             found = restored_before.begin(self._asked(context), context.state, self._spec.if_topic_exists)
         found = found or self._resumed(context)
         if found is None:
@@ -397,7 +395,7 @@ class RestoreRun(DriverRun):
         """Return the result of the run that has done the same restore before. Raises as `_done_before`, and notes
         nothing."""
         found = None
-        if self._remembered_as is not None:
+        if self._request.remembered_as is not None:
             found = restored_before.found_before(self._asked(context), context.state, self._spec.if_topic_exists)
         found = found or self._resumed(context)
         if found is None:
@@ -413,7 +411,9 @@ class RestoreRun(DriverRun):
 
     def _asked(self, context: RestoreContext) -> restored_before.RestoreKey:
         archive_id = context.archive.info.archive_id
-        return restored_before.RestoreKey.of(self._spec, archive_id, context.cluster_id, self._remembered_as or "")
+        return restored_before.RestoreKey.of(
+            self._spec, archive_id, context.cluster_id, self._request.remembered_as or ""
+        )
 
 
 def note_failure(state: RestoreState, result: RunResult) -> None:
