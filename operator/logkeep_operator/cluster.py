@@ -144,7 +144,7 @@ class KubernetesCluster:
     def write_status(self, resource: Resource, status: Status) -> None:
         """Replace the whole status. Raises Conflict when the resource is not what was read any more, and NotStored if
         fields were dropped."""
-        path = _path(resource.key.kind, resource.key.namespace, resource.key.name, "status")
+        path = object_path(resource.key.kind, resource.key.namespace, resource.key.name, "status")
         own = own_fields(status.to_dict(), known_fields(resource.key.kind)["status"])
         self._replace_status(path, resource.body, own)
 
@@ -156,7 +156,7 @@ class KubernetesCluster:
 
     def answer_requested_run(self, requested: RequestedRun, status: RequestedStatus) -> None:
         """Replace its whole status. Raises Conflict when it is not what was read any more."""
-        path = _path(BACKUP_RUN, requested.namespace, requested.name, "status")
+        path = object_path(BACKUP_RUN, requested.namespace, requested.name, "status")
         self._replace_status(path, requested.body, status.to_dict())
 
     def adopt_requested_run(self, requested: RequestedRun, uid: str) -> None:
@@ -215,7 +215,7 @@ class KubernetesCluster:
         """Make the object unless there is one of its name. The answer says whether it was made."""
         metadata = body["metadata"]
         try:
-            self._call("POST", _path(body["kind"], metadata["namespace"]), body=body, query=_AS_OPERATOR)
+            self._call("POST", object_path(body["kind"], metadata["namespace"]), body=body, query=_AS_OPERATOR)
         except AlreadyExists:  # no other conflict: a quota that many objects change at once is one, too
             return False
         return True
@@ -227,7 +227,7 @@ class KubernetesCluster:
     def apply(self, body: Mapping[str, Any]) -> None:
         """Apply the object on the server's side: our fields get the given values, fields of others stay."""
         metadata = body["metadata"]
-        path = _path(body["kind"], metadata["namespace"], metadata["name"])
+        path = object_path(body["kind"], metadata["namespace"], metadata["name"])
         query = {**_AS_OPERATOR, "force": "true"}
         self._call("PATCH", path, body=body, query=query, content_type="application/apply-patch+yaml")
 
@@ -247,7 +247,7 @@ class KubernetesCluster:
         if uid is not None:
             options["preconditions"] = {"uid": uid}
         try:
-            self._call("DELETE", _path(kind, namespace, name), body=options)
+            self._call("DELETE", object_path(kind, namespace, name), body=options)
         # Conflict: the object of that uid is gone, and another one has its name.
         except (NotFound, Conflict):
             return
@@ -310,9 +310,9 @@ class KubernetesCluster:
         metadata = {"name": name, "namespace": namespace, "labels": {LABEL_MANAGED_BY: MANAGED_BY}}
         body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
         if version is None:
-            return self._call("POST", _path("Lease", namespace), body=body, query=_AS_OPERATOR)
+            return self._call("POST", object_path("Lease", namespace), body=body, query=_AS_OPERATOR)
         metadata["resourceVersion"] = version
-        return self._call("PUT", _path("Lease", namespace, name), body=body, query=_AS_OPERATOR)
+        return self._call("PUT", object_path("Lease", namespace, name), body=body, query=_AS_OPERATOR)
 
     # ---- permissions
 
@@ -326,7 +326,7 @@ class KubernetesCluster:
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": attributes},
         }
-        answer = self._call("POST", _path("SelfSubjectAccessReview", None), body=body)
+        answer = self._call("POST", object_path("SelfSubjectAccessReview", None), body=body)
         return bool(answer["status"]["allowed"])
 
     # ---- requests
@@ -338,7 +338,7 @@ class KubernetesCluster:
             return None
 
     def _object(self, kind: str, namespace: str, name: str, api_version: str | None = None) -> dict[str, Any]:
-        path = _path(kind, namespace, name, api_version=api_version)
+        path = object_path(kind, namespace, name, api_version=api_version)
         body = self._call("GET", path)
         try:
             check_object(body, kind, namespace, name, api_version)
@@ -369,11 +369,11 @@ class KubernetesCluster:
     def _page(
         self, kind: str, namespace: str | None, query: Mapping[str, str], most: int = MAX_PAGE_BYTES
     ) -> dict[str, Any]:
-        path = _path(kind, namespace)
+        path = object_path(kind, namespace)
         return checked_page(kind, namespace, path, self._call("GET", path, query=query, most=most))
 
     def _merge(self, kind: str, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
-        path = _path(kind, namespace, name)
+        path = object_path(kind, namespace, name)
         self._call("PATCH", path, body=patch, query=_AS_OPERATOR, content_type="application/merge-patch+json")
 
     def _replace_status(self, path: str, read: Mapping[str, Any], status: Mapping[str, Any]) -> None:
@@ -475,18 +475,14 @@ class KubernetesCluster:
         return context
 
 
-def collection_path(kind: str, namespace: str | None) -> str:
-    """Return where the objects of a kind are listed."""
-    return _path(kind, namespace)
-
-
-def _path(
+def object_path(
     kind: str,
     namespace: str | None,
     name: str | None = None,
     part: str | None = None,
     api_version: str | None = None,
 ) -> str:
+    """Return the path of an object, or without a name that of all. Raises AnswerWrong."""
     try:
         return api_path(kind, namespace, name, part=part, api_version=api_version)
     except NotAName as error:

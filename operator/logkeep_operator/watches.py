@@ -18,7 +18,7 @@ from logkeep_engine.contract.names import BACKUP_RUN
 from logkeep_engine.contract.objects import MAX_OBJECT_BYTES, OtherObject, check_item
 from logkeep_operator.answers import api_error, checked_page, parsed, too_long
 from logkeep_operator.api import KINDS
-from logkeep_operator.cluster import CHILDREN, CHILDREN_QUERY, KubernetesCluster, collection_path
+from logkeep_operator.cluster import CHILDREN, CHILDREN_QUERY, KubernetesCluster, object_path
 from logkeep_operator.errors import AnswerTooLong, AnswerWrong, ApiUnavailable
 from logkeep_operator.served_namespaces import ServedNamespaces, retry_pause
 
@@ -74,7 +74,7 @@ class _Watch:
         self._namespace = namespace
         self._tell = tell
         self._missed = missed
-        self._path = collection_path(kind, namespace)
+        self._path = object_path(kind, namespace)
         self._query = CHILDREN_QUERY if kind in CHILDREN else {}
         self._version: str | None = None
 

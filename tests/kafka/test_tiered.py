@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from logkeep_engine.archive import names
 from logkeep_engine.archive.plans import BACKUP_PLAN_FILE
 from logkeep_engine.backup.model.plan import BackupPlan
 from logkeep_engine.backup.planning import balance
@@ -207,7 +208,7 @@ def test_remote_partition_is_cut_by_its_bytes_and_archived_whole(
     assert (result.outcome, result.records, result.loss) == ("Succeeded", RECORDS, ())
     assert [record.offset for record in backups.records(remote.topic)] == list(range(RECORDS))
     assert backups.faults() == []
-    plan = BackupPlan.from_json(backups.storage.read(backups.archive.run_file("first", BACKUP_PLAN_FILE)), "plan")
+    plan = BackupPlan.from_json(backups.storage.read(names.run_file("first", BACKUP_PLAN_FILE)), "plan")
     in_remote = [chunk for chunk in plan.chunks if chunk.end <= remote.local_start]
     assert 5 <= len(in_remote) <= 7
     archived = sum(segment.bytes for segment in backups.segments(remote.topic))

@@ -194,7 +194,7 @@ class _ConvertRun(ArchivingRun):
         plan = self._plan = self._load_or_make_plan(archive, source, writer.state)
         if looked:
             # Before the first commit: an attempt that is started again need not read all of the source once more.
-            self._target.put(archive.run_file(self._run_id, LOSS_FILE), self.losses.to_json())
+            self._target.put(names.run_file(self._run_id, LOSS_FILE), self.losses.to_json())
         writer.commit(
             topics=plan.topics,
             receipts=[Receipt(gaps=(gap,)) for gap in plan.gaps],
@@ -231,7 +231,7 @@ class _ConvertRun(ArchivingRun):
         if existing is None:
             return None
         try:
-            return LossReport.from_json(self._target.read(existing.run_file(self._run_id, LOSS_FILE)))
+            return LossReport.from_json(self._target.read(names.run_file(self._run_id, LOSS_FILE)))
         except ObjectMissing:
             return None
 
@@ -246,7 +246,7 @@ class _ConvertRun(ArchivingRun):
         )
 
     def _load_or_make_plan(self, archive: Archive, source: ConvertSource, state: ArchiveState) -> ConvertPlan:
-        path = archive.run_file(self._run_id, CONVERT_PLAN_FILE)
+        path = names.run_file(self._run_id, CONVERT_PLAN_FILE)
         try:
             stored = self._target.read(path)
         except ObjectMissing:

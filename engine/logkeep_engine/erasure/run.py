@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 
+from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import NO_CLAIM, Archive
 from logkeep_engine.archive.catalog.claim import ArchiveClaim
 from logkeep_engine.archive.catalog.facts import (
@@ -186,7 +187,7 @@ class _ErasureRun(ArchivingRun):
         run = writer.state.runs[self._run_id]
         audit = self._audit(archive, run, topic_ids)
         # Before the commit with its hash: the proof is there whenever the archive says so.
-        archive.storage.put(archive.run_file(self._run_id, AUDIT_FILE), audit)
+        archive.storage.put(names.run_file(self._run_id, AUDIT_FILE), audit)
         entry = ErasureEntry(hashlib.sha256(audit).hexdigest(), run.records, run.segments)
         writer.end(RunOutcome.SUCCEEDED, erasure=entry)
 

@@ -68,18 +68,18 @@ SCHEDULED_RUN = "ScheduledRun"
 
 def ready(reason: str, message: str) -> tuple[Condition, ...]:
     """The wanted run has succeeded."""
-    return _three(reason, message, ready="True")
+    return readiness(reason, message, ready="True")
 
 
 def reconciling(reason: str, message: str) -> tuple[Condition, ...]:
     """The run is on its way."""
-    return _three(reason, message, reconciling="True")
+    return readiness(reason, message, reconciling="True")
 
 
 def scheduled_run(reason: str, message: str) -> tuple[Condition, ...]:
     """A run of the schedule is on its way, or one that releases topics, and what the spec asks for was done before."""
     return (
-        *_three(reason, message, ready="True"),
+        *readiness(reason, message, ready="True"),
         Condition(type=SCHEDULED_RUN, status="True", reason=reason, message=cut(message)),
     )
 
@@ -97,17 +97,12 @@ def without_scheduled_run(before: Status, wanted: Iterable[Condition]) -> tuple[
 
 def suspended(message: str) -> tuple[Condition, ...]:
     """Nothing happens, because the resource is suspended."""
-    return _three("Suspended", message)
-
-
-def only_found_out(reason: str, message: str) -> tuple[Condition, ...]:
-    """A dry run has ended: nothing was done, and nothing happens until the spec changes."""
-    return _three(reason, message)
+    return readiness("Suspended", message)
 
 
 def stalled(reason: str, message: str) -> tuple[Condition, ...]:
     """Nothing happens until a user acts."""
-    return _three(reason, message, stalled="True")
+    return readiness(reason, message, stalled="True")
 
 
 def data_loss(lost: bool, message: str) -> Condition:
@@ -150,9 +145,11 @@ def merge(
     return tuple(result)
 
 
-def _three(
+def readiness(
     reason: str, message: str, *, ready: str = "False", reconciling: str = "False", stalled: str = "False"
 ) -> tuple[Condition, ...]:
+    """Return the conditions that every resource has, with one reason. By default nothing was done, and nothing happens
+    until the spec changes."""
     text = cut(message)
     return (
         Condition(type="Ready", status=ready, reason=reason, message=text),

@@ -263,7 +263,7 @@ class _Reconciliation(GoingOn):
         message = message.removesuffix(".")  # that of a warning: the hint begins with one
         if found is not None and found.refused:
             return conditions.stalled(DRY_RUN_REFUSED, message + retry.hint_look_again(self.resource))
-        return conditions.only_found_out(DRY_RUN_DONE, message + retry.hint_begin(self.resource))
+        return conditions.readiness(DRY_RUN_DONE, message + retry.hint_begin(self.resource))
 
     def _failed(self, reason: str, message: str) -> tuple[Condition, ...]:
         return conditions.stalled(reason, message + retry.hint(self.resource))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.backup.model.plan import Piece
 from logkeep_engine.backup.pieces.losses import ArchivePieces, LossSearch, OnPieces, Work
@@ -83,15 +84,13 @@ def test_next_attempt_looks_through_what_the_first_could_not_and_nothing_else(st
     behind = Loss(LossKind.TOMBSTONE, "orders", 0, 5, 100)
     with begin(storage) as writer:
         check(storage, writer, Answers(DAMAGED))
-        stored = storage.read(writer.archive.run_file("run-1", LOSS_FILE))
+        stored = storage.read(names.run_file("run-1", LOSS_FILE))
         assert (load_losses(stored), load_unchecked(stored, len(PIECES))) == ((OTHER,), frozenset({0}))
         answers = Answers({0: PieceDone(0, None, losses=(behind,))})
         losses, unchecked, failures = check(storage, writer, answers, PIECES[:1])
         assert (losses, unchecked, failures) == ((behind, OTHER), frozenset(), [])
         assert answers.asked == [0]
-        assert storage.read(writer.archive.run_file("run-1", LOSS_FILE)) == dump_losses(
-            (behind, OTHER), chunks=len(PIECES)
-        )
+        assert storage.read(names.run_file("run-1", LOSS_FILE)) == dump_losses((behind, OTHER), chunks=len(PIECES))
 
 
 def test_damage_that_stays_is_found_by_every_attempt(storage: Storage) -> None:

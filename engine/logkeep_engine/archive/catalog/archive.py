@@ -133,10 +133,6 @@ class Archive:
         _check_continues(archive, cluster_id, segments, imported=False)
         return archive
 
-    def run_file(self, run_id: str, name: str) -> str:
-        """Return the path of a file of a run."""
-        return names.run_file(run_id, name)
-
     def load(self) -> ArchiveState:
         """Return the state now: the newest checkpoint that can be read, and all later commits.
 

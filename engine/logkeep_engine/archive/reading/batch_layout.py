@@ -17,7 +17,6 @@ from logkeep_engine.log.batch import Stretch
 from logkeep_engine.log.codec import decode_slices
 from logkeep_engine.log.consumed import LogRecord, index_since
 from logkeep_engine.log.rows import kept_rows
-from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans, unseen
 from logkeep_engine.storage import Storage
 
@@ -57,11 +56,7 @@ class BatchLayout:
         found = known_parts(storage, topic, entry) if entry.transactional else None
         return transactions_of(storage, topic, entry, on_damage) if found is None else found
 
-    def transaction_index(
-        self, storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
-    ) -> Sequence[AbortedTxn] | None:
-        """Return the entries of the `.txnindex` object."""
-        return read_index(storage, topic, entry, on_damage)
+    transaction_index = staticmethod(read_index)
 
     def first_since(self, storage: Storage, topic: str, entry: SegmentEntry, time: int) -> int | None:
         """Return the offset of the first record of that time or later. The indexes lead to the first batch that may

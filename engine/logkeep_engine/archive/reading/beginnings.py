@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, pairwise
 from typing import Any
 
+from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Partition, RunEntry, RunOutcome
 from logkeep_engine.archive.catalog.generations import UNKNOWN_TIME, generation_of
@@ -89,7 +90,7 @@ def _carried_over(
     for run in reversed(conversions):
         if not left:
             return
-        path = archive.run_file(run.run_id, CONVERT_PLAN_FILE)
+        path = names.run_file(run.run_id, CONVERT_PLAN_FILE)
         try:
             plan = CONVERT_PLAN.loads(archive.storage.read(path))
             begins = [((topic_id, partition), offset) for topic_id, partition, offset in plan["begins"]]
@@ -154,7 +155,7 @@ def _chunks(
     """Yield the chunks in these files, up to the first that is missing."""
     for name in files:
         try:
-            plan = archive.storage.read(archive.run_file(run_id, name))
+            plan = archive.storage.read(names.run_file(run_id, name))
         except ObjectMissing:
             return
         yield from chunks(document.loads(plan))

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Collection
 from itertools import islice
 
+from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import RunEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -53,7 +54,7 @@ def topics_of_run(archive: Archive, run: RunEntry) -> set[str]:
 def _topics_in(archive: Archive, run: RunEntry, name: str) -> set[str]:
     """Return the ids of the topics in a plan of a run that have not turned out to be deleted; none if it cannot be
     read. Topics that a later attempt added were not there when the run began."""
-    path = archive.run_file(run.run_id, name)
+    path = names.run_file(run.run_id, name)
     try:
         plan = BACKUP_PLAN.loads(archive.storage.read(path))
         gone = {topic_id for _, topic_id in plan["gone"]}

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.backup.model.plan import BackupPlan, Piece, pack
 from logkeep_engine.backup.pieces.task import PieceDone, PieceFailure, archive_pieces
@@ -59,7 +60,7 @@ class LossSearch:
 
     def __init__(self, archive: Archive, run_id: str, setting: BackupSetting, slots: int) -> None:
         self._storage = archive.storage
-        self._path = archive.run_file(run_id, LOSS_FILE)
+        self._path = names.run_file(run_id, LOSS_FILE)
         self._setting = replace(setting, checking=True)
         self._slots = slots
 

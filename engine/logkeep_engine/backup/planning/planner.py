@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
+from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.cluster_state import LeftOutRow
 from logkeep_engine.archive.catalog.facts import Gap, Partition, TopicEntry
@@ -142,7 +143,7 @@ class BackupPlanner:
     # ---- storing
 
     def _load(self, state: ArchiveState) -> BackupPlan | None:
-        path = self._archive.run_file(self._run_id, self._next_file)
+        path = names.run_file(self._run_id, self._next_file)
         try:
             stored = self._archive.storage.read(path)
         except ObjectMissing:
@@ -157,7 +158,7 @@ class BackupPlanner:
         return plan
 
     def _store(self, plan: BackupPlan, state: ArchiveState) -> BackupPlan:
-        storage, path = self._archive.storage, self._archive.run_file(self._run_id, self._next_file)
+        storage, path = self._archive.storage, names.run_file(self._run_id, self._next_file)
         check_names(plan.topics, self._spec.format, storage)
         plan = replace(plan, begun=state.runs[self._run_id].begin_time)
         data = plan.to_json()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Receipt, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.writer import begin_run
@@ -143,7 +144,7 @@ def test_a_line_a_topic_and_partitions_only_for_who_asks(storage: Storage) -> No
         writer.end(RunOutcome.SUCCEEDED)
         begun = writer.state.runs["run-2"].begin_time
         plan = BackupPlan("run-2", (ORDERS,))
-        storage.create(writer.archive.run_file("run-2", "plan.json"), plan.to_json())
+        storage.create(names.run_file("run-2", "plan.json"), plan.to_json())
     shown = CliRunner().invoke(app, ["inspect", storage.uri]).stdout
     (line,) = (line.split() for line in shown.splitlines() if line.startswith("orders"))
     first, last = "2023-11-14T22:13:20.000Z", "2023-11-14T22:13:20.029Z"
