@@ -130,7 +130,7 @@ def _verify(
 
 def _print_report(report: VerifyReport) -> None:
     for fault in report.faults:
-        print_line(fault)
+        print_line(f"fault: {fault}")
     for disagreement in report.disagreements:
         print_line(f"note: {disagreement}")
     whole = "whole" if report.unread is None and not report.cold else "no fault in what was read"

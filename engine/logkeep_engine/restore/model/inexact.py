@@ -106,7 +106,7 @@ def refuse_inexact(
         raise SpecError(
             f"spec.point: topic {topic.name!r} partition {key[1]} is compacted, and generation {known.number} of it is "
             f"exact from offset {known.exact} on, not at {where}: records are missing there that had been "
-            f"overwritten when the log was read{_and_more(len(found))}",
+            f"overwritten when the log was read, or were erased since{_and_more(len(found))}",
             hint=f"Points later than {iso(max(latest for *_, latest in found))} are exact: choose one, or an "
             "offset, or the end of a run (spec.point.run); or leave spec.point out.",
         )
@@ -128,7 +128,7 @@ def _refuse_between_backups(
                 raise SpecError(
                     f"spec.point: topic {topic.name!r} partition {key[1]} is compacted, and what a backup has read of "
                     f"it from offset {sparse.start} on is exact from offset {sparse.end} on, not at {where}: records "
-                    "are missing there that had been overwritten when the log was read",
+                    "are missing there that had been overwritten when the log was read, or were erased since",
                     hint=f"Choose the end of a run (spec.point.run), a point later than {iso(sparse.last)}, or offset "
                     f"{sparse.start} or less for this partition; or leave spec.point out.",
                 )
