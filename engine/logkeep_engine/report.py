@@ -24,7 +24,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from logkeep_engine.contract.facts.dry_run import DryRunReport, PlannedRefusal
 from logkeep_engine.contract.facts.progress import PartitionProgress, TopicProgress
+from logkeep_engine.contract.facts.values import time_of
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import MAX_LIST, MAX_MOVING, MAX_PARTITIONS_SHOWN, TASK_PHASES, Progress, RunResult
@@ -431,6 +433,14 @@ def bounded_warnings(found: Sequence[str]) -> tuple[str, ...]:
     for warning in left:
         log.warning("%s", warning)
     return (*found[: MAX_LIST - 1], f"and {so_many(len(left), 'more warning')}, which the driver's log has")
+
+
+def dry_run_ended(result: RunResult, report: DryRunReport, refusals: Iterable[LogkeepError], does: str) -> RunResult:
+    """Return `result` as that of a dry run that ends now, with all refusals that were found. `does` is the verb of the
+    run: restore, archive."""
+    end, found = time.time(), tuple(PlannedRefusal(reason=error.code, message=str(error)) for error in refusals)
+    report = replace(report, end_time=time_of(end), refused=len(found), refusals=found)
+    return replace(result, dry_run=report, message=report.describe(does), end_time=end)
 
 
 def failed(result: RunResult, error: BaseException) -> RunResult:

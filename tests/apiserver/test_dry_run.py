@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from logkeep_engine.contract.model import replace
 from tests.apiserver.health import Verdict, judge
 from tests.apiserver.operator import Namespace, Operator, result, run_id_of, wait_for
 from tests.apiserver.plugin import administrator
@@ -22,7 +23,7 @@ def test_from_what_would_be_refused_to_the_restore(namespace: Namespace, operato
     job = start(namespace, "KafkaRestore", "again", **SOURCE, dryRun=True)
     first = run_id_of(job)
     dry: dict[str, Any] = {"kind": "KafkaRestore", "outcome": "DryRun", "records": 0, "bytes": 0, "commit": -1}
-    many = REFUSED.model_copy(update={"topics_shown": REFUSED.topics_shown * 30, "topics": 30})
+    many = replace(REFUSED, topic_list=REFUSED.topic_list * 30, topics=30)
     namespace.write(job, result=result(first, dry_run=many, message=many.describe("restore"), **dry))
     namespace.job_ends(job, "Complete")
     namespace.phase("krst", "again", "DryRun")
@@ -46,6 +47,7 @@ def test_from_what_would_be_refused_to_the_restore(namespace: Namespace, operato
         "for 1 reason",
         "retention.ms=1",
         "and 10 more",
+        "7 records of aborted transactions",
     ):
         assert word in shown.stdout, shown.stdout
     assert "refused: TopicExists: topic orders-copy already exists." in shown.stderr

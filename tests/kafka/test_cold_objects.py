@@ -256,7 +256,7 @@ def test_a_dry_run_says_what_would_be_retrieved_and_asks_for_nothing(world: Worl
     world.cold.freeze("/topics/")
     refused = bring_back(world.spec(dryRun=True)).dry_run
     assert refused is not None
-    assert [item.code for item in refused.refusals] == ["ObjectCold"]
+    assert [item.reason for item in refused.refusals] == ["ObjectCold"]
     result = bring_back(world.spec(RETRIEVAL, dryRun=True))
     assert result.dry_run is not None
     assert (result.dry_run.refused, result.dry_run.records) == (0, 60)

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, ResourceType
 
 from logkeep_engine.archive.maintenance import rates
-from logkeep_engine.contract.dry_run import DryRunReport
+from logkeep_engine.contract.facts.dry_run import DryRunReport
 from logkeep_engine.contract.names import ENV_KAFKA_PASSWORD, ENV_KAFKA_USERNAME
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import LogkeepError
@@ -80,26 +80,26 @@ class TestWhatWouldBeDone:
         result, report = find_out(kafka, tmp_path, spec, unique)
         assert (report.refused, report.refusals) == (0, ())
         assert (report.topics, report.topics_created, report.partitions) == (1, 1, 2)
-        assert (report.records, report.exact) == (80, True)
+        assert (report.records, report.counts) == (80, "Exact")
         assert report.bytes > 1000
         assert (report.groups, report.positions) == (1, 2)
         assert [
             (item.group, item.topic, item.partition, item.source_offset, item.record, item.target_offset)
-            for item in report.positions_shown
+            for item in report.position_list
         ] == [(f"{unique}-group", f"{unique}-copy", number, at, at, at) for number, at in ((0, 20), (1, 3))]
-        (topic,) = report.topics_shown
-        assert (topic.topic, topic.source, topic.exists) == (f"{unique}-copy", unique, False)
+        (topic,) = report.topic_list
+        assert (topic.topic, topic.source, topic.state) == (f"{unique}-copy", unique, "New")
         assert (topic.partitions, topic.replicas, topic.records) == (2, 1, 80)
-        assert topic.configs == {"retention.ms": "86400000", "segment.bytes": "1048576"}
+        assert topic.config == "retention.ms=86400000, segment.bytes=1048576"
         assert 1 <= report.requests <= 80
         assert report.storage_requests > 6
-        assert (report.bytes_per_second, "a default" in report.rate) == (rates.DEFAULT_RATE, True)
+        assert (report.bytes_per_second, "a default" in str(report.rate)) == (rates.DEFAULT_RATE, True)
         assert report.seconds is not None
         assert report.seconds >= rates.DEFAULT_START_SECONDS
         assert "would restore 80 records" in result.message
         done = bring_back(spec)
         assert (done.outcome, done.records, done.groups) == ("Succeeded", 80, 2)
-        assert topic_settings(kafka, f"{unique}-copy") == topic.configs
+        assert topic_settings(kafka, f"{unique}-copy") == {"retention.ms": "86400000", "segment.bytes": "1048576"}
 
     def test_records_of_transactions_and_of_a_time_are_bounds(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -108,17 +108,17 @@ class TestWhatWouldBeDone:
         transactions(kafka, unique, [5, -7, 5])
         back_up(backup_spec(kafka, tmp_path, unique))
         result, report = find_out(kafka, tmp_path, restore_spec(kafka, tmp_path), unique)
-        assert (report.records, report.aborted_records, report.exact) == (10, 7, False)
+        assert (report.records, report.aborted_records, report.counts) == (10, 7, "AtMost")
         assert "at most 10 records" in result.message
         assert "and leave out 7 records of aborted transactions" in result.message
         latest = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         point = {"timestamp": latest}
         result, report = find_out(kafka, tmp_path, restore_spec(kafka, tmp_path, point=point), unique)
-        assert "at most" in report.point
+        assert "at most" in str(report.point)
         assert "at most" in result.message
         monkeypatch.setattr(dry_run, "_MOST_READ", 10)
         _, report = find_out(kafka, tmp_path, restore_spec(kafka, tmp_path), unique)
-        assert (report.records, report.aborted_records, report.exact) == (17, None, False)
+        assert (report.records, report.aborted_records, report.counts) == (17, None, "AtMost")
         assert any("belong to aborted transactions and are left out, for which" in one for one in report.not_checked)
 
     @pytest.mark.parametrize("kind", ["any", "same", "divided"])
@@ -146,7 +146,7 @@ class TestWhatWouldBeDone:
         transactions(kafka, unique, [5, 5])
         back_up(backup_spec(kafka, tmp_path, unique))
         _, report = find_out(kafka, tmp_path, restore_spec(kafka, tmp_path), unique)
-        assert (report.records, report.aborted_records, report.exact) == (10, 0, True)
+        assert (report.records, report.aborted_records, report.counts) == (10, 0, "Exact")
 
     def test_a_topic_that_is_appended_to_is_told_as_one_that_exists(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path
@@ -156,7 +156,7 @@ class TestWhatWouldBeDone:
         back_up(backup_spec(kafka, tmp_path, unique))
         create_topic(kafka.bootstrap, f"{unique}-copy", 1, {"cleanup.policy": "compact"})
         result, report = find_out(kafka, tmp_path, restore_spec(kafka, tmp_path, ifTopicExists="Append"), unique)
-        assert [(topic.exists, topic.records) for topic in report.topics_shown] == [(True, 9)]
+        assert [(topic.state, topic.records) for topic in report.topic_list] == [("Exists", 9)]
         assert (report.topics_created, report.refused) == (0, 0)
         assert any("is compacted: the restored records come after" in warning for warning in result.warnings)
 
@@ -171,10 +171,10 @@ class TestWhatWouldBeDone:
         again = restore_spec(kafka, tmp_path, suffix="-again")
         _, report = find_out(kafka, tmp_path, again, unique)
         assert report.bytes_per_second == int(done.bytes / (done.end_time - done.start_time))
-        assert "measured by run restore-1 into this cluster" in report.rate
+        assert "measured by run restore-1 into this cluster" in str(report.rate)
         _, report = find_out(kafka, tmp_path, {**again, "limits": {"bytesPerSecond": "64Ki"}}, unique)
         if report.bytes_per_second == 64 << 10:  # unless this machine is slower than that
-            assert report.rate.startswith("spec.limits.bytesPerSecond")
+            assert str(report.rate).startswith("spec.limits.bytesPerSecond")
 
     def test_a_run_that_has_succeeded_would_do_nothing(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
         create_topic(kafka.bootstrap, unique)
@@ -195,7 +195,7 @@ class TestWhatWouldBeDone:
         back_up(backup_spec(kafka, tmp_path, unique))
         spec = restore_spec(kafka, tmp_path, consumerGroups={"restore": "Translate", "include": [f"{unique}.*"]})
         _, report = find_out(kafka, tmp_path, spec, unique)
-        (reported,) = report.positions_shown
+        (reported,) = report.position_list
         assert (reported.source_offset, reported.record, reported.target_offset) == (8, 14, 5)
         assert bring_back(spec).outcome == "Succeeded"
         group = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": f"{unique}-group"})
@@ -213,7 +213,7 @@ class TestWhatWouldBeDone:
         spec = restore_spec(kafka, tmp_path, consumerGroups={"restore": "Translate", "include": [f"{unique}.*"]})
         monkeypatch.setattr(dry_run, "_MOST_READ", 100)
         _, report = find_out(kafka, tmp_path, spec, unique)
-        assert (report.positions, report.positions_shown) == (1, ())
+        assert (report.positions, report.position_list) == (1, ())
         assert "`logkeep groups plan` shows it" in report.not_checked[0]
 
     def test_a_cluster_that_never_had_a_group_gets_no_topic_for_them(self, kafka: KafkaBroker, tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ class TestWhatWouldBeDone:
                 spec = restore_spec(broker, tmp_path, consumerGroups={"restore": "Translate"}, offsets=offsets)
                 _, report = find_out(broker, tmp_path, spec, "alone")
                 assert (report.refused, report.groups) == (0, 1)
-                assert [item.target_offset for item in report.positions_shown] == [2]
+                assert [item.target_offset for item in report.position_list] == [2]
             assert topic_names(broker.bootstrap) == set()
 
 
@@ -247,13 +247,13 @@ class TestWhatWouldBeRefused:
         spec = restore_spec(kafka, tmp_path)
         spec["topics"]["replicationFactor"] = 2
         result, report = find_out(kafka, tmp_path, spec, unique)
-        codes = sorted(item.code for item in report.refusals)
+        codes = sorted(item.reason for item in report.refusals)
         assert codes == ["ArchiveDamaged", "TargetUnsuitable", "TargetUnsuitable", "TopicExists"], report.refusals
         assert report.refused == 4
-        (damaged,) = (item.message for item in report.refusals if item.code == "ArchiveDamaged")
+        (damaged,) = (item.message for item in report.refusals if item.reason == "ArchiveDamaged")
         assert damaged.startswith("2 faults in the archive")
         assert "damage.json" not in damaged
-        assert [topic.exists for topic in report.topics_shown] == [True, False, False]
+        assert [topic.state for topic in report.topic_list] == ["Exists", "New", "New"]
         assert report.records == 60
         assert result.message.startswith("would be refused for 4 reasons, first: ")
 
@@ -294,7 +294,7 @@ class TestWhatWouldBeRefused:
             with pytest.raises(ConnectionAbortedError):
                 bring_back(restore_spec(kafka, tmp_path), "dry-1")
         _, report = find_out(kafka, tmp_path, restore_spec(kafka, tmp_path), unique)
-        assert (report.refused, [topic.exists for topic in report.topics_shown]) == (0, [True])
+        assert (report.refused, [topic.state for topic in report.topic_list]) == (0, ["Exists"])
         _, report = find_out(kafka, tmp_path, restore_spec(kafka, tmp_path, suffix="-other"), unique)
         assert [item.message for item in report.refusals] == [
             "run dry-1 was started with another spec. Use the spec that it was started with, or give this restore its "
@@ -326,19 +326,18 @@ class TestBackup:
         report = dry_backup(spec)
         assert not root.exists()
         assert (report["refused"], report["topics"], report["partitions"], report["records"]) == (0, 1, 2, 80)
-        assert (report["groups"], report["positions"], report["exact"]) == (1, 1, False)
+        assert (report["groups"], report["positions"], report["counts"]) == (1, 1, "AtMost")
         assert "there is no archive yet: the run creates it" in report["notChecked"]
-        assert report["topicsShown"][0] | {"bytes": 0} == {
+        assert report["topicList"][0] | {"bytes": 0} == {
             "topic": unique,
-            "exists": True,
-            "replaced": False,
             "source": None,
+            "state": "Exists",
             "partitions": 2,
-            "replicas": 1,
-            "configs": {},
+            "replicas": None,
             "records": 80,
             "bytes": 0,
-            "exact": False,
+            "counts": "AtMost",
+            "config": None,
         }
         assert back_up(spec).records == 80
         produce(kafka.bootstrap, unique, numbered(5))
@@ -354,10 +353,10 @@ class TestBackup:
         Topics(kafka).delete_records(unique, 60)
         before = stored(tmp_path)
         report = dry_backup(backup_spec(kafka, tmp_path, unique, "no-such-topic"), 2)
-        assert [item["code"] for item in report["refusals"]] == ["DataLoss", "PatternsUnmatched"]
+        assert [item["reason"] for item in report["refusals"]] == ["DataLoss", "PatternsUnmatched"]
         assert report["records"] == 10
         report = dry_backup(backup_spec(kafka, tmp_path, unique, format="Avro"), 2)
-        assert [item["code"] for item in report["refusals"]] == ["ArchiveMismatch"]
+        assert [item["reason"] for item in report["refusals"]] == ["ArchiveMismatch"]
         assert stored(tmp_path) == before
 
 
@@ -407,7 +406,7 @@ class TestCommand:
         done = logkeep("restore", "-f", "-", "-o", "json", stdin=resource("KafkaRestore", spec))
         assert done.returncode == 2
         (refusal,) = json.loads(done.stdout)["dryRun"]["refusals"]
-        assert refusal["code"] in ("ArchiveMissing", "BucketMissing")
+        assert refusal["reason"] in ("ArchiveMissing", "BucketMissing")
 
     def test_a_cluster_that_does_not_answer_is_no_refusal(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path

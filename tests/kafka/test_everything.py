@@ -472,7 +472,7 @@ def test_acls_that_reach_far_come_back_only_with_a_word(lost: Lost, broker: Kafk
         assert planned.cluster_state is not None
         assert (planned.cluster_state.acls_to_add, planned.cluster_state.acls_held_back) == (2, 43)
         for acl in STRANGER:
-            assert str(acl) in planned.cluster_state.held_back_shown
+            assert str(acl) in planned.cluster_state.held_back_list
 
         result = bring_back({**spec, "acls": {"principals": ["User:u[0-9]+"]}})
     finally:
@@ -528,16 +528,16 @@ def test_a_dry_run_tells_all_that_would_come_back_and_changes_nothing(
     assert (planned.source_run, planned.acls, planned.acls_to_add) == ("backup-1", 41, 41)
     assert (planned.quotas, planned.quotas_to_add, planned.quotas_kept) == (5, 5, 0)
     assert (planned.users, planned.users_to_create) == (3, 2)
-    assert "DENY User:mallory from *: ALL on TOPIC team-03" in planned.acls_shown
-    assert "producer_byte_rate=2097152 of user reader, client-id <default>" in planned.quotas_shown
-    assert planned.users_shown[0] == "reader (SCRAM-SHA-256, 8192 iterations)"
+    assert "DENY User:mallory from *: ALL on TOPIC team-03" in planned.acl_list
+    assert "producer_byte_rate=2097152 of user reader, client-id <default>" in planned.quota_list
+    assert planned.user_list[0] == "reader (SCRAM-SHA-256, 8192 iterations)"
     assert "whether the cluster accepts each of the 41 ACLs" in report.not_checked
     assert result.cluster_state is None
-    (topic,) = [topic for topic in report.topics_shown if topic.topic == "team-00"]
-    assert topic.configs == {"retention.ms": "987654321", "min.insync.replicas": "1"}
+    (topic,) = [topic for topic in report.topic_list if topic.topic == "team-00"]
+    assert topic.config == "min.insync.replicas=1, retention.ms=987654321"
 
     bring_back(spec)
-    assert topic_settings(broker, "team-00") == topic.configs
+    assert topic_settings(broker, "team-00") == {"retention.ms": "987654321", "min.insync.replicas": "1"}
     assert look(broker).acls == lost.had.acls
 
 
@@ -576,7 +576,7 @@ def test_a_dry_run_tells_at_once_all_for_which_a_cluster_does_not_come_back(
     spec = everything(kafka, lost.root, state={"uri": tmp_path.as_uri()}, dryRun=True)
     report = bring_back(spec, "dry-1").dry_run
     assert report is not None
-    assert [refusal.code for refusal in report.refusals] == ["TargetUnsuitable", "TopicExists"]
+    assert [refusal.reason for refusal in report.refusals] == ["TargetUnsuitable", "TopicExists"]
     assert "41 ACLs, but the target cluster has no authorizer" in report.refusals[0].message
     assert "0-before-all" in report.refusals[1].message
 
@@ -822,7 +822,7 @@ def test_an_archive_of_a_cluster_that_told_nothing_is_refused(
         bring_back(everything(kafka, tmp_path, **first))
     report = bring_back(everything(kafka, tmp_path, dryRun=True, **first), "dry-1").dry_run
     assert report is not None
-    assert [refusal.code for refusal in report.refusals] == [SpecError.code]
+    assert [refusal.reason for refusal in report.refusals] == [SpecError.code]
     assert unique not in topic_names(kafka.bootstrap)
     report = bring_back(everything(kafka, tmp_path, dryRun=True), "dry-2").dry_run
     assert report is not None

@@ -120,7 +120,7 @@ def test_hole_of_a_topic_that_was_deleted_is_recorded_as_lost(
     backups.wrap = lambda runner: runner
     planned = backups.run(chosen, onDataLoss="Fail", dryRun=True).dry_run
     assert planned is not None
-    assert [refusal.code for refusal in planned.refusals] == ["DataLoss"]
+    assert [refusal.reason for refusal in planned.refusals] == ["DataLoss"]
     for _ in range(2):  # each run finds it until one records it
         result = backups.run(chosen, onDataLoss="Fail")
         assert (result.exit_code, result.error_code) == (int(ExitCode.DATA_LOSS), "DataLoss"), result.message

@@ -338,7 +338,7 @@ def test_a_point_inside_of_the_first_transaction_is_refused(
         restored_to(kafka, tmp_path, inside, "refused")
     dry = bring_back(restore_spec(kafka, tmp_path, point=inside, dryRun=True), "dry").dry_run
     assert dry is not None
-    assert [refusal.code for refusal in dry.refusals] == ["NothingToRestore"]
+    assert [refusal.reason for refusal in dry.refusals] == ["NothingToRestore"]
     assert topic_names(kafka.bootstrap) == before
     monkeypatch.setattr(outside, "LOOK_BYTES", 0)
     with pytest.raises(NothingToRestore, match=f"the topics that were created are empty: {unique}-late"):

@@ -68,7 +68,7 @@ def test_a_restore_whose_driver_goes_on_is_not_resumed(
             bring_back(resume, "restore-2")
         dry = bring_back({**resume, "dryRun": True}, "dry-1")
         assert dry.dry_run is not None
-        assert [refusal.code for refusal in dry.dry_run.refusals] == ["RestoreBusy"]
+        assert [refusal.reason for refusal in dry.dry_run.refusals] == ["RestoreBusy"]
     finally:
         held.released.set()
         first.join()

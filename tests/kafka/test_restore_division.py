@@ -430,12 +430,12 @@ class TestRefusals:
     ) -> None:
         result = bring_back(spec(kafka, tmp_path, 5, dryRun=True))
         assert result.dry_run is not None
-        (topic,) = result.dry_run.topics_shown
+        (topic,) = result.dry_run.topic_list
         assert (result.dry_run.refused, topic.partitions, topic.records, result.dry_run.partitions) == (0, 5, 60, 5)
         create_topic(kafka.bootstrap, f"{archived}-copy", 4, NO_RETENTION)
         result = bring_back(spec(kafka, tmp_path, 5, dryRun=True, ifTopicExists="Append"))
         assert result.dry_run is not None
-        assert [refusal.code for refusal in result.dry_run.refusals] == ["TargetUnsuitable"]
+        assert [refusal.reason for refusal in result.dry_run.refusals] == ["TargetUnsuitable"]
         assert read(kafka, f"{archived}-copy", 4) == [[], [], [], []]
 
     def test_positions_cannot_be_reset_afterwards(self, kafka: KafkaBroker, archived: str, tmp_path: Path) -> None:

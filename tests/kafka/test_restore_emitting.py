@@ -190,7 +190,7 @@ def test_more_than_a_config_map_holds_is_refused_before_anything_is_written(
     assert f"{unique}-copy" not in topic_names(kafka.bootstrap)
     dry = emitted.restore({**spec, "dryRun": True}, "dry-1")
     assert dry.dry_run is not None
-    assert [item.code for item in dry.dry_run.refusals] == ["InvalidSpec"]
+    assert [item.reason for item in dry.dry_run.refusals] == ["InvalidSpec"]
     assert dry.emitted is None
 
 

@@ -49,9 +49,9 @@ class TestDryRuns:
         spec = restore_spec(kafka, tmp_path, ifTopicExists="Replace", confirm=[copy])
         before = topic_id(kafka, copy)
         _, report = find_out(kafka, tmp_path, spec, source)
-        assert (report.refused, report.topics_created, report.records, report.exact) == (0, 1, 33, True)
-        (topic,) = report.topics_shown
-        assert (topic.exists, topic.replaced, topic.partitions, topic.replicas) == (False, True, 3, 1)
+        assert (report.refused, report.topics_created, report.records, report.counts) == (0, 1, 33, "Exact")
+        (topic,) = report.topic_list
+        assert (topic.state, topic.partitions, topic.replicas) == ("Replaced", 3, 1)
         assert topic_id(kafka, copy) == before
         file = tmp_path / "restore.yaml"
         file.write_text(resource("KafkaRestore", spec))
@@ -81,7 +81,7 @@ class TestDryRuns:
         resume = restore_spec(kafka, tmp_path, ifTopicExists="Resume")
         _, report = find_out(kafka, tmp_path, resume, source)
         assert (report.refused, report.topics_created, report.topics) == (0, 0, 1)
-        assert (report.records, report.exact) == (33 - sum(done.values()), False)
+        assert (report.records, report.counts) == (33 - sum(done.values()), "AtMost")
         assert bring_back(resume, "restore-2").records == 33
         result, _ = find_out(kafka, tmp_path, resume, source)
         assert "Nothing would be written: run restore-2 has done this restore" in result.message
@@ -92,7 +92,7 @@ class TestDryRuns:
         spec = restore_spec(kafka, tmp_path, consumerGroups={"restore": "Translate", "include": [f"{source}-g"]})
         mapped = {**spec["topics"], "partitions": target_of(source, {2: 0, 0: 1})}
         _, report = find_out(kafka, tmp_path, {**spec, "topics": mapped}, source)
-        assert (report.refused, report.records, report.exact, report.partitions) == (0, 22, True, 3)
+        assert (report.refused, report.records, report.counts, report.partitions) == (0, 22, "Exact", 3)
         assert (report.groups, report.positions) == (1, 2)
         done = bring_back({**spec, "topics": mapped})
         assert (done.records, done.groups) == (report.records, report.positions)
@@ -188,7 +188,7 @@ class TestBrokersOwnConfiguration:
         with pytest.raises(TargetUnsuitable, match=what):
             bring_back(spec)
         _, report = find_out(two_in_sync, tmp_path, spec, source)
-        assert [refusal.code for refusal in report.refusals] == ["TargetUnsuitable"]
+        assert [refusal.reason for refusal in report.refusals] == ["TargetUnsuitable"]
         assert f"{source}-copy" not in topic_names(two_in_sync.bootstrap)
         spec["topics"] = {**spec["topics"], "configs": {"override": {"min.insync.replicas": "1"}}}
         assert bring_back(spec, "restore-2").records == 33

@@ -36,13 +36,13 @@ def planned(days: Days) -> dict[str, Any]:
     report = try_backup({**days.spec, "dryRun": True}, "dry").dry_run
     assert report is not None
     assert days.state.commit == before
-    planned: dict[str, Any] = report.to_json()["retention"]
+    planned: dict[str, Any] = report.to_dict()["retention"]
     return planned
 
 
 def test_topics_that_the_spec_does_not_choose_are_left_alone_and_told(two: Days, tmp_path: Path) -> None:
     reported = planned(two)
-    assert [(item["topic"], item["segments"]) for item in reported["topicsShown"]] == [(two.topic, 2)]
+    assert [(item["topic"], item["segments"]) for item in reported["topicList"]] == [(two.topic, 2)]
     assert reported["topicsUnchosen"] == 1
     assert names(two) == {"", "-other"}
 
@@ -71,7 +71,7 @@ def test_topics_that_the_spec_does_not_choose_are_left_alone_and_told(two: Days,
     shown = logkeep("retention", "-f", str(file), "--dry-run")
     assert "spec.topics does not choose it" in " ".join(shown.stdout.split())
     two.spec["retention"]["topics"] = "All"
-    assert [item["topic"] for item in planned(two)["topicsShown"]] == [f"{two.topic}-other"]
+    assert [item["topic"] for item in planned(two)["topicList"]] == [f"{two.topic}-other"]
     file.write_text(file.read_text().replace('"maxAge"', '"topics": "All", "maxAge"'))
     printed = " ".join(logkeep("backup", "-f", str(file), "--dry-run").stdout.split())
     assert "retention would remove 1 segment of 1 topic" in printed
@@ -83,6 +83,6 @@ def test_topics_that_the_spec_does_not_choose_are_left_alone_and_told(two: Days,
 def test_a_topic_that_has_left_the_cluster_is_chosen_by_its_name(two: Days, kafka: KafkaBroker) -> None:
     two.spec["topics"] = {"include": [f"{two.topic}.*"]}
     delete_topics(kafka.bootstrap, [f"{two.topic}-other"])
-    assert {item["topic"] for item in planned(two)["topicsShown"]} == {two.topic, f"{two.topic}-other"}
+    assert {item["topic"] for item in planned(two)["topicList"]} == {two.topic, f"{two.topic}-other"}
     back_up(two.spec, "later")
     assert names(two) == set()

@@ -114,7 +114,7 @@ def test_altered_records_and_rights_under_new_digests_are_seen_with_the_anchor(
     state = {"uri": (tmp_path / "state").as_uri()}
     for asked in ({**wanted, "dryRun": True}, {**wanted, "state": state}):
         refused = bring_back(asked, anchor=first.anchor)
-        reported = refused.dry_run.refusals[0].code if refused.dry_run is not None else refused.error_code
+        reported = refused.dry_run.refusals[0].reason if refused.dry_run is not None else refused.error_code
         assert reported == "ArchiveRolledBack", refused
     assert files(root) == before
     assert unique not in topic_names(kafka.bootstrap)
@@ -172,7 +172,7 @@ def test_a_bucket_that_was_set_back_is_refused_until_somebody_names_what_he_has_
     assert f"now: {early.anchor}" in refused.message
     dry = back_up({**spec, "dryRun": True}, "dry", anchor=known.anchor)
     assert dry.dry_run is not None
-    assert [item.code for item in dry.dry_run.refusals] == ["ArchiveRolledBack"]
+    assert [item.reason for item in dry.dry_run.refusals] == ["ArchiveRolledBack"]
     wanted = restore_spec(kafka, root, topics={"rename": [{"from": "(.*)", "to": "back.\\1"}]})
     assert bring_back(wanted, anchor=known.anchor).error_code == "ArchiveRolledBack"
     consented = {**wanted, "source": {**wanted["source"], "expectCommit": early.anchor}}
@@ -204,7 +204,7 @@ def test_another_backup_of_the_same_archive_takes_nothing_out_of_it(
     assert "belongs to KafkaBackup team/nightly (uid uid-of-nightly), not KafkaBackup team/other" in other.message
     dry = back_up({**copied, "dryRun": True}, "dry", name="other")
     assert dry.dry_run is not None
-    assert [item.code for item in dry.dry_run.refusals] == ["ArchiveOwned"]
+    assert [item.reason for item in dry.dry_run.refusals] == ["ArchiveOwned"]
     file = tmp_path / "other.yaml"
     head = {"apiVersion": "logkeep.dev/v1alpha1", "kind": "KafkaBackup", "metadata": {"name": "other"}}
     file.write_text(yaml.safe_dump({**head, "spec": copied}))

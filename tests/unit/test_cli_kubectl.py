@@ -79,10 +79,11 @@ def test_drills_of_an_archive_are_told() -> None:
 
 @pytest.mark.parametrize(("refused", "expected"), [(0, "no"), (1, "for 1 reason"), (2, "for 2 reasons")])
 def test_a_dry_run_counts_its_reasons(refused: int, expected: str) -> None:
-    found = {"refused": refused, "records": 1}
+    found = {"refused": refused, "records": 1, "abortedRecords": 2}
     status = {"dryRun": found, "run": {"id": "r1", "outcome": "DryRun"}, "progress": {"percent": 0}}
     rows = dict(lines.detail({"kind": "KafkaRestore", "metadata": {}, "status": status}, NOW))
     assert rows["would be refused"] == expected
+    assert rows["left out"] == "2 records of aborted transactions"
     assert "progress" not in rows
 
 

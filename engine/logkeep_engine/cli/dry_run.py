@@ -6,7 +6,7 @@ from logkeep_engine.cli.errors import with_code
 from logkeep_engine.cli.options import Output
 from logkeep_engine.cli.output import byte_count, facts, print_json, say, stdout, table
 from logkeep_engine.cli.running import say_warnings
-from logkeep_engine.contract.dry_run import DryRunReport, PlannedClusterState, PlannedRetention
+from logkeep_engine.contract.facts.dry_run import EXACT, DryRunReport, PlannedClusterState, PlannedRetention
 from logkeep_engine.contract.names import BACKUP, ExitCode
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.values import describe_aborted, human_duration, so_many
@@ -25,16 +25,16 @@ def show_dry_run(result: RunResult, output: Output) -> None:
     if report.topics:
         out.print(facts(_rows(result, report)))
         out.print(_topics(report, restores=result.kind != BACKUP))
-        if report.groups_shown:
+        if report.group_list:
             shown = table("group", "positions")
-            for group in report.groups_shown:
+            for group in report.group_list:
                 shown.add_row(group.group, str(group.positions))
             out.print(shown)
-        if report.positions_shown:
+        if report.position_list:
             out.print(_positions(report))
         if report.cluster_state is not None:
             _print_cluster_state(report.cluster_state)
-        if report.retention is not None and report.retention.topics_shown:
+        if report.retention is not None and report.retention.topic_list:
             _print_retention(report.retention)
     else:
         out.print(facts([("run", result.run_id), ("outcome", result.outcome)]))
@@ -44,7 +44,7 @@ def show_dry_run(result: RunResult, output: Output) -> None:
         say(f"not checked: {note}")
     say_warnings(result)
     for refusal in report.refusals:
-        say(f"refused: {with_code(refusal.code, refusal.message)}")
+        say(f"refused: {with_code(refusal.reason, refusal.message)}")
 
 
 def exit_code_of(result: RunResult) -> int:
@@ -54,7 +54,7 @@ def exit_code_of(result: RunResult) -> int:
 
 
 def _rows(result: RunResult, report: DryRunReport) -> list[tuple[str, str]]:
-    most = "" if report.exact else "at most "
+    most = "" if report.counts == EXACT else "at most "
     rows = [
         ("run", result.run_id),
         ("outcome", result.outcome),
@@ -72,7 +72,7 @@ def _rows(result: RunResult, report: DryRunReport) -> list[tuple[str, str]]:
         rows.append(
             ("time", f"about {human_duration(report.seconds)} at {byte_count(report.bytes_per_second)} a second")
         )
-        rows.append(("rate", report.rate))
+        rows.append(("rate", report.rate or "-"))
     if report.groups:
         rows.append(("groups", f"{report.groups}, {so_many(report.positions, 'position')}"))
     if report.cluster_state is not None:
@@ -100,17 +100,15 @@ def _held(state: PlannedClusterState) -> str:
 def _positions(report: DryRunReport) -> object:
     """Return where each group would stand: its source position, the record that it would read next, its target
     position."""
-    from logkeep_engine.cli.log.times import moment
-
     shown = table("group", "topic", "partition", "source", "record", "time", "target")
-    for item in report.positions_shown:
+    for item in report.position_list:
         shown.add_row(
             item.group,
             item.topic,
             str(item.partition),
             str(item.source_offset),
             "-" if item.record is None else str(item.record),
-            "-" if item.record is None else moment(item.timestamp),
+            item.time or "-",
             str(item.target_offset),
         )
     return shown
@@ -119,10 +117,10 @@ def _positions(report: DryRunReport) -> object:
 def _print_cluster_state(state: PlannedClusterState) -> None:
     """The ACLs, client quotas and SCRAM users that the cluster lacks."""
     kinds = (
-        ("ACL", state.acls_shown),
-        ("ACL held back", state.held_back_shown),
-        ("client quota", state.quotas_shown),
-        ("user to create", state.users_shown),
+        ("ACL", state.acl_list),
+        ("ACL held back", state.held_back_list),
+        ("client quota", state.quota_list),
+        ("user to create", state.user_list),
     )
     for kind, items in kinds:
         shown = table(kind)
@@ -135,7 +133,7 @@ def _print_cluster_state(state: PlannedClusterState) -> None:
 def _print_retention(found: PlannedRetention) -> None:
     """The segments and snapshots that would go."""
     shown = table("retention removes of", "partitions", "segments", "snapshots", "size", "why")
-    for item in found.topics_shown:
+    for item in found.topic_list:
         shown.add_row(
             item.topic, str(item.partitions), str(item.segments), str(item.snapshots), byte_count(item.bytes), item.why
         )
@@ -145,19 +143,19 @@ def _print_retention(found: PlannedRetention) -> None:
 def _topics(report: DryRunReport, *, restores: bool) -> object:
     columns = ("topic", "from", "", "partitions", "replicas", "records", "size", "configuration")
     shown = table(*columns) if restores else table("topic", "partitions", "records", "size")
-    for topic in report.topics_shown:
-        records = f"{'' if topic.exact else 'at most '}{topic.records}"
+    for topic in report.topic_list:
+        records = f"{'' if topic.counts == EXACT else 'at most '}{topic.records}"
         if not restores:
             shown.add_row(topic.topic, str(topic.partitions), records, byte_count(topic.bytes))
             continue
         shown.add_row(
             topic.topic,
             topic.source or "",
-            "exists" if topic.exists else "replaced" if topic.replaced else "new",
+            topic.state.lower(),
             str(topic.partitions),
-            "-" if topic.exists else _DEFAULT if topic.replicas < 0 else str(topic.replicas),
+            "-" if topic.replicas is None else _DEFAULT if topic.replicas < 0 else str(topic.replicas),
             records,
             byte_count(topic.bytes),
-            " ".join(f"{key}={value}" for key, value in sorted(topic.configs.items())) or "-",
+            topic.config or "-",
         )
     return shown

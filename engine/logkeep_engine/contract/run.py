@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from logkeep_engine.contract.anchor import AnchorText, consent_in
-from logkeep_engine.contract.dry_run import DryRunReport
 from logkeep_engine.contract.facts.archive import ArchiveReport
+from logkeep_engine.contract.facts.dry_run import DryRunReport
 from logkeep_engine.contract.facts.outcome import (
     ClusterStateFacts,
     DrillFacts,
@@ -32,11 +32,13 @@ from logkeep_engine.contract.facts.values import (
     MAX_LISTED,
     Count,
     Id,
+    Items,
     Listed,
     Seconds,
     Text,
     Uri,
     Word,
+    shortened,
 )
 from logkeep_engine.contract.model import Model, replace
 from logkeep_engine.contract.stored import DocumentRefused, StoredDocument, refused
@@ -191,7 +193,7 @@ class RunResult(Document):
     loss_total: Count = 0
     loss_offsets: Count = 0
     loss: Listed[LossFact] = ()
-    warnings: tuple[Text, ...] = ()
+    warnings: Items[Text] = ()
     offset_map: Uri = ""  # URI of the folder with a restore's offset maps
     coverage: TopicCoverage | None = None  # a backup that got as far as planning has it
     archive: ArchiveReport | None = None  # a backup that has tried everything has it
@@ -217,26 +219,11 @@ class RunResult(Document):
         return self
 
     def to_termination_message(self, limit: int) -> str:
-        """Return the JSON, with lists and then facts dropped and the message cut until it fits `limit` bytes of UTF-8.
+        """Return the JSON, with lists and then facts dropped and the texts cut until it fits `limit` bytes of UTF-8.
         The outcome and what names the run stay."""
-        short = replace(
-            self,
-            loss=(),
-            warnings=(),
-            coverage=None if self.coverage is None else self.coverage.without_names(),
-            archive=None if self.archive is None else self.archive.without_topics(),
-            cluster_state=None if self.cluster_state is None else self.cluster_state.without_names(),
-            held_topics=None if self.held_topics is None else self.held_topics.without_names(),
-        )
         for length in (2000, 500, 100, 0):
-            found, keys, dry_run = short.verification, short.reconciled, self.dry_run
-            short = replace(
-                short,
-                message=short.message[:length],
-                verification=None if found is None else replace(found, message=found.message[:length]),
-                reconciled=None if keys is None else replace(keys, message=keys.message[:length]),
-                dry_run=None if dry_run is None else dry_run.without_lists(length),
-            )
+            dry_run = None if self.dry_run is None else self.dry_run.without_lists(length)
+            short = replace(shortened(self, 0, length), dry_run=dry_run)
             text = short.to_json()
             if len(text.encode()) <= limit:
                 return text

@@ -104,4 +104,4 @@ def cut(message: str, most: int = MESSAGE_MAX) -> str:
     """Return the message on one line, of which each character is seen (`visible`), and at most this many characters of
     it: for conditions, events and entries of a status, which people read on terminals."""
     message = visible(message)
-    return message if len(message) <= most else message[: most - 1] + "…"
+    return message if len(message) <= most else f"{message[: most - 1]}…"[:most]

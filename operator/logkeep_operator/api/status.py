@@ -15,6 +15,7 @@ from logkeep_engine.contract.facts.archive import (
     TopicGenerations,
     TopicSnapshots,
 )
+from logkeep_engine.contract.facts.dry_run import DryRunReport
 from logkeep_engine.contract.facts.outcome import (
     ClusterStateFacts,
     EmittedFacts,
@@ -28,7 +29,6 @@ from logkeep_engine.contract.facts.progress import TopicProgress
 from logkeep_engine.contract.facts.values import Count, Listed, OnlyBackup, OnlyRestore, Timestamp, Whole
 from logkeep_engine.contract.model import schema
 from logkeep_engine.contract.values import parse_timestamp
-from logkeep_operator.api.dry_run_status import DryRunStatus
 from logkeep_operator.api.part import StatusPart
 
 MAX_HISTORY = 10
@@ -340,7 +340,7 @@ class Status(StatusWithConditions):
     """The findings of the verification of the restored topics, with verify Full."""
     cluster_state: Annotated[ClusterStateFacts | None, OnlyRestore] = None
     """The outcome for the ACLs, client quotas and SCRAM users of the archive, with everything."""
-    dry_run: DryRunStatus | None = None
+    dry_run: DryRunReport | None = None
     """The findings of the last dry run. Numbers count all, lists have the first 20 items."""
     drill: DrillStatus | None = None
     """The drill that has ended last: of a restore with drill, or of the archive of a backup."""

@@ -28,7 +28,7 @@ def bounded(status: Status) -> Status:
 
 def _cut(value: Any, most: int) -> Any:
     if type(value) is str:  # and no word of a list
-        return cut(value, most)
+        return value if len(value) <= most else cut(value, most)  # what `cut` makes visible may be too long for a name
     if isinstance(value, tuple):
         return tuple(_cut(item, most) for item in value)
     if isinstance(value, Facts):

@@ -25,7 +25,6 @@ from logkeep_operator.reconcile.observed import Documents, JobState, Observed
 from logkeep_operator.reconcile.outcome import DRY_RUN_REFUSED, JobOutcome, decide, last_result
 from logkeep_operator.reconcile.plan import Action, DeleteJob, Event, Plan
 from logkeep_operator.reconcile.progress import (
-    dry_run_status,
     final_progress,
     held_topics_status,
     warnings_of,
@@ -304,7 +303,7 @@ class Step:
             held_topics=held_topics_status(result) or self.status.held_topics,
         )
         if outcome.outcome is StatusOutcome.DRY_RUN:
-            self.status = replace(self.status, dry_run=dry_run_status(result))
+            self.status = replace(self.status, dry_run=None if result.dry_run is None else result.dry_run.bounded())
             return ()
         reported = self.loss(result, succeeded, run)
         if result.commit >= 0 and goes_back(self.status.archive, result, self.archive_uri()):

@@ -71,7 +71,7 @@ def test_topics_that_the_spec_does_not_choose_stay_and_are_told(tmp_path: Path) 
     planned = planned_retention(archive.load(), rules, RetentionHold())
     assert planned is not None
     assert (planned.topics, planned.segments, planned.topics_unchosen) == (2, 2, 1)
-    assert [(item.topic, item.why, item.segments) for item in planned.topics_shown] == [("planes", "maxAge", 2)]
+    assert [(item.topic, item.why, item.segments) for item in planned.topic_list] == [("planes", "maxAge", 2)]
     shown = {(row.topic, row.goes, row.why) for row in preview(archive, rules, RetentionHold()).topics}
     assert shown == {("planes", True, "maxAge"), ("orders", False, "spec.topics does not choose it")}
 

@@ -131,7 +131,7 @@ def test_a_termination_message_always_fits() -> None:
     )
     text = result.to_termination_message(TERMINATION_MESSAGE_MAX_BYTES)
     assert len(text.encode()) <= TERMINATION_MESSAGE_MAX_BYTES
-    assert RunResult.from_json(text).message == "ä" * 500
+    assert RunResult.from_json(text).message == "ä" * 499 + "…"
 
 
 COVERAGE = TopicCoverage(

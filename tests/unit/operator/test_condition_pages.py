@@ -56,7 +56,6 @@ OTHER_WORDS = {
     },
     "of reconciliations": {"NotCompared", "Same"},
     "causes of a deadline": {"Deleted", "Size", "Time"},
-    "of dry runs": {"AtMost", "Exact", "Exists", "New", "Replaced"},
 }
 
 # Errors that end no run of a resource.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.contract.dry_run import (
+from logkeep_engine.contract.facts.dry_run import (
     DryRunReport,
     PlannedClusterState,
     PlannedGroup,
@@ -25,18 +25,20 @@ from logkeep_operator.reconcile import is_at_rest
 from tests.unit.operator.world import World, backup_spec, resource, restore_spec
 
 TOPIC = PlannedTopic(
-    topic="orders-copy", source="orders", partitions=2, replicas=3, configs={"retention.ms": "1"}, records=80, bytes=900
+    topic="orders-copy", source="orders", partitions=2, replicas=3, config="retention.ms=1", records=80, bytes=900
 )
 POSITION = PlannedPosition(
-    group="billing", topic="orders-copy", source_offset=20, record=21, timestamp=1_700_000_000_123, target_offset=18
+    group="billing", topic="orders-copy", source_offset=20, record=21, time="2023-11-14T22:13:20Z", target_offset=18
 )
-REFUSAL = PlannedRefusal(code="TopicExists", message="topic orders-copy already exists.")
+REFUSAL = PlannedRefusal(reason="TopicExists", message="topic orders-copy already exists.")
 REPORT = DryRunReport(
+    end_time="2026-11-21T08:01:00Z",
     topics=1,
     topics_created=1,
     partitions=2,
     records=80,
     bytes=900,
+    aborted_records=7,
     requests=8,
     storage_requests=12,
     seconds=16,
@@ -44,9 +46,9 @@ REPORT = DryRunReport(
     rate="a default",
     groups=1,
     positions=2,
-    topics_shown=(TOPIC,),
-    groups_shown=(PlannedGroup(group="billing", positions=2),),
-    positions_shown=(POSITION,),
+    topic_list=(TOPIC,),
+    group_list=(PlannedGroup(group="billing", positions=2),),
+    position_list=(POSITION,),
     cluster_state=PlannedClusterState(
         source_run="backup-1",
         acls=3,
@@ -57,14 +59,14 @@ REPORT = DryRunReport(
         quotas_kept=1,
         users=2,
         users_to_create=1,
-        acls_shown=("ALLOW User:a from *: READ on TOPIC orders",),
-        held_back_shown=("ALLOW User:m from *: ALL on TOPIC *",),
-        quotas_shown=("request_percentage=200 of user a",),
-        users_shown=("a (SCRAM-SHA-512, 4096 iterations)",),
+        acl_list=("ALLOW User:a from *: READ on TOPIC orders",),
+        held_back_list=("ALLOW User:m from *: ALL on TOPIC *",),
+        quota_list=("request_percentage=200 of user a",),
+        user_list=("a (SCRAM-SHA-512, 4096 iterations)",),
     ),
     not_checked=("whether the state can be written",),
 )
-REFUSED = REPORT.model_copy(update={"refused": 1, "refusals": (REFUSAL,)})
+REFUSED = replace(REPORT, refused=1, refusals=(REFUSAL,))
 
 
 def begun(kind: str = "KafkaRestore", **spec: Any) -> World:
@@ -98,7 +100,8 @@ def test_a_dry_run_that_nothing_would_refuse_is_no_success() -> None:
     assert world.status.phase is Phase.DRY_RUN
     assert [world.condition(kind) for kind in ("Ready", "Reconciling", "Stalled")] == [("False", "DryRunDone")] * 3
     assert world.message().startswith(
-        "Dry run, nothing was written: would restore 80 records, 900 bytes, 1 topic (1 to be created), in about 16 s. "
+        "Dry run, nothing was written: would restore 80 records, 900 bytes, 1 topic (1 to be created), and leave out 7 "
+        "records of aborted transactions, in about 16 s. "
         'To do it: kubectl -n team patch krst again --type merge -p \'{"spec":{"dryRun":false}}\''
     )
     assert ("Normal", "DryRunDone") in world.events
@@ -108,13 +111,7 @@ def test_a_dry_run_that_nothing_would_refuse_is_no_success() -> None:
     assert [entry.outcome for entry in world.status.history] == ["DryRun"]
     reported = world.status.dry_run
     assert reported is not None
-    assert (reported.refused, reported.topics, reported.records, reported.counts, reported.seconds) == (
-        0,
-        1,
-        80,
-        "Exact",
-        16,
-    )
+    assert reported == REPORT
     assert (reported.topic_list[0].state, reported.topic_list[0].config) == ("New", "retention.ms=1")
     (position,) = reported.position_list
     assert (position.topic, position.source_offset, position.record, position.target_offset) == (
@@ -166,7 +163,7 @@ def test_what_would_refuse_the_run_stalls_the_resource() -> None:
 
 
 def test_the_history_shows_where_it_has_cut_a_message_short() -> None:
-    long = REPORT.model_copy(update={"refused": 1, "refusals": (REFUSAL.model_copy(update={"message": "x" * 300}),)})
+    long = replace(REPORT, refused=1, refusals=(replace(REFUSAL, message="x" * 300),))
     (entry,) = found(begun(dryRun=True), long).status.history
     assert entry.message is not None
     assert (len(entry.message), entry.message[-2:]) == (256, "x…")
@@ -258,7 +255,7 @@ def test_a_dry_run_whose_report_was_lost_is_no_success_either() -> None:
 
 
 def test_a_topic_that_gets_the_replicas_that_are_usual_in_the_cluster_is_in_the_status() -> None:
-    report = replace(REPORT, topics_shown=(replace(TOPIC, replicas=-1),))
+    report = replace(REPORT, topic_list=(replace(TOPIC, replicas=-1),))
     dry_run = found(begun(dryRun=True), report).status.dry_run
     assert dry_run is not None
     assert dry_run.topic_list is not None
@@ -299,10 +296,10 @@ def test_a_backup_says_what_its_retention_would_remove() -> None:
         PlannedRemoval(topic=f"t{n:02}", why="maxAge", partitions=1, segments=2, bytes=9) for n in range(30)
     )
     planned = PlannedRetention(
-        topics=30, partitions=30, segments=60, snapshots=1, bytes=270, topics_unchosen=4, topics_shown=removals
+        topics=30, partitions=30, segments=60, snapshots=1, bytes=270, topics_unchosen=4, topic_list=removals
     )
     world = begun("KafkaBackup", dryRun=True)
-    report = REPORT.model_copy(update={"cluster_state": None, "retention": planned})
+    report = replace(REPORT, cluster_state=None, retention=planned)
     reported = found(world, report).status.dry_run
     assert reported is not None
     assert reported.retention is not None
@@ -317,16 +314,15 @@ def test_a_backup_says_what_its_retention_would_remove() -> None:
 
 
 def test_a_status_is_small_whatever_the_number_of_topics() -> None:
-    many = REFUSED.model_copy(
-        update={
-            "topics": 1000,
-            "topics_shown": tuple(TOPIC.model_copy(update={"topic": f"t{n}"}) for n in range(1000)),
-            "groups_shown": tuple(PlannedGroup(group=f"g{n}") for n in range(1000)),
-            "positions_shown": (POSITION,) * 1000,
-            "cluster_state": PlannedClusterState(source_run="backup-1", acls=1000, acls_shown=("x" * 5000,) * 1000),
-            "refused": 1000,
-            "refusals": (REFUSAL.model_copy(update={"message": "x" * 5000}),) * 1000,
-        }
+    many = replace(
+        REFUSED,
+        topics=1000,
+        topic_list=tuple(replace(TOPIC, topic=f"t{n}") for n in range(1000)),
+        group_list=tuple(PlannedGroup(group=f"g{n}") for n in range(1000)),
+        position_list=(POSITION,) * 1000,
+        cluster_state=PlannedClusterState(source_run="backup-1", acls=1000, acl_list=("x" * 5000,) * 1000),
+        refused=1000,
+        refusals=(replace(REFUSAL, message="x" * 5000),) * 1000,
     )
     reported = found(begun(dryRun=True), many).status.dry_run
     assert reported is not None
@@ -346,11 +342,24 @@ def test_a_status_is_small_whatever_the_number_of_topics() -> None:
     assert len(short.encode()) <= 4096
     again = RunResult.from_json(short)
     assert again.dry_run is not None
+    assert [item.message for item in again.dry_run.refusals] == ["x" * 499 + "…"]
+    assert (again.dry_run.counts, again.dry_run.end_time) == (REPORT.counts, REPORT.end_time)
     assert (again.dry_run.topics, again.dry_run.refused) == (1000, 1000)
 
 
 @pytest.mark.parametrize(
-    "report", [{"topics": -1}, {"refused": "1"}, {"seconds": 1e400}, {"refusals": [{"code": "no word"}]}, [], 7]
+    "report",
+    [
+        {"topics": -1},
+        {"refused": "1"},
+        {"seconds": 1e400},
+        {"refusals": [{"reason": "no word", "message": ""}]},
+        {"refusals": [{"code": "X", "message": ""}]},
+        {"endTime": "now"},
+        {"counts": "at most"},
+        [],
+        7,
+    ],
 )
 def test_a_report_that_cannot_be_is_not_read(report: Any) -> None:
     whole = json.loads(begun().result(outcome="DryRun").to_json())
@@ -362,20 +371,20 @@ def test_a_status_stays_within_its_bound_whatever_a_dry_run_has_found() -> None:
     topic, said, most = "t" * 249, "ü" * 5000, 2**62
     planned = PlannedTopic(
         topic=topic, source=topic, partitions=5, replicas=3, records=most,
-        configs={f"k{n}": "v" * 900 for n in range(40)},
+        config=said,
     )  # fmt: skip
     position = PlannedPosition(
-        group=said, topic=topic, partition=1, source_offset=most, timestamp=1, target_offset=most
+        group=said, topic=topic, partition=1, source_offset=most, time="1970-01-01T00:00:00Z", target_offset=most
     )
     report = DryRunReport(
         refused=100,
-        refusals=(PlannedRefusal(code="X", message=said),) * 100,
-        topics_shown=(planned,) * 100,
-        groups_shown=(PlannedGroup(group=said, positions=most),) * 100,
-        positions_shown=(position,) * 100,
+        refusals=(PlannedRefusal(reason="X", message=said),) * 100,
+        topic_list=(planned,) * 100,
+        group_list=(PlannedGroup(group=said, positions=most),) * 100,
+        position_list=(position,) * 100,
         cluster_state=PlannedClusterState(
-            source_run="r", acls_shown=(said,) * 100, held_back_shown=(said,) * 100, quotas_shown=(said,) * 100,
-            users_shown=(said,) * 100,
+            source_run="r", acl_list=(said,) * 100, held_back_list=(said,) * 100, quota_list=(said,) * 100,
+            user_list=(said,) * 100,
         ),
         not_checked=(said,) * 100,
     )  # fmt: skip
@@ -390,3 +399,12 @@ def test_a_status_stays_within_its_bound_whatever_a_dry_run_has_found() -> None:
     assert found.group_list[0].group.endswith("ü…")
     assert len(json.dumps(world.status.to_dict(), ensure_ascii=False).encode()) < 128 << 10
     assert world.status.last_handled_run == "again " + "é" * 200, "what is compared is never cut"
+
+
+def test_a_status_stays_within_its_bound_when_the_names_are_none_that_kafka_knows() -> None:
+    strange = tuple(replace(TOPIC, topic="\x1b" * 249, source="\x1b" * 249, config="x" * 5000) for _ in range(100))
+    said = PlannedGroup(group="ü" * 5000)
+    report = replace(REPORT, topic_list=strange, group_list=(said,) * 100, not_checked=("ü" * 5000,) * 100)
+    world = found(begun(dryRun=True), replace(report, position_list=(replace(POSITION, group="ü" * 5000),) * 100))
+    assert len(json.dumps(world.status.to_dict(), ensure_ascii=False).encode()) < 128 << 10
+    assert Status.from_dict(world.status.to_dict()) == world.status

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.contract.dry_run import DryRunReport
+from logkeep_engine.contract.facts.dry_run import DryRunReport
 from logkeep_engine.contract.facts.outcome import LossFact
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import RunResult

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from logkeep_engine.contract.facts.outcome import ClusterStateFacts, LossFact
+from logkeep_engine.contract.facts.values import shortened
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import RunResult
 from logkeep_operator.api import Phase
@@ -106,5 +107,5 @@ def test_a_result_comes_back_from_json_as_it_was() -> None:
     )
     assert RunResult.from_json(result.to_json()) == result
     short = RunResult.from_json(result.to_termination_message(900))
-    assert short.cluster_state == FACTS.without_names()
+    assert short.cluster_state == shortened(FACTS, 0, 2000)
     assert RunResult.from_json(replace(result, cluster_state=None).to_json()).cluster_state is None

@@ -20,7 +20,7 @@ from logkeep_engine.archive.maintenance.retention import RetentionDecision, judg
 from logkeep_engine.archive.maintenance.retention_items import object_bytes
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading import view
-from logkeep_engine.contract.dry_run import PlannedRemoval, PlannedRetention
+from logkeep_engine.contract.facts.dry_run import PlannedRemoval, PlannedRetention
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.retention import RetentionHold
 from logkeep_engine.errors import BackupUnfinished
@@ -177,7 +177,7 @@ def planned_retention(state: ArchiveState, rules: RetentionRules, hold: Retentio
         snapshots=snapshots,
         bytes=sum(item.bytes for item in going),
         topics_unchosen=len(rules.unchosen(state)),
-        topics_shown=tuple(_planned(*group, some) for group, some in sorted(groups.items())),
+        topic_list=tuple(_planned(*group, some) for group, some in sorted(groups.items())),
     )
 
 

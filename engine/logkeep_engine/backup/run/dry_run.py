@@ -28,7 +28,7 @@ from logkeep_engine.backup.planning.planner import BackupPlanner, unavailable
 from logkeep_engine.backup.recoverability.coverage import gone_warnings, selection_warnings, unmatched_error
 from logkeep_engine.backup.run.summary import data_loss, log_warnings
 from logkeep_engine.contract.archive_format import FormatName
-from logkeep_engine.contract.dry_run import DRY_RUN, DryRunReport, PlannedGroup, PlannedRefusal, PlannedTopic
+from logkeep_engine.contract.facts.dry_run import DRY_RUN, EXISTS, DryRunReport, PlannedGroup, PlannedTopic, counts_of
 from logkeep_engine.contract.facts.outcome import LossFact
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import BACKUP
@@ -39,7 +39,7 @@ from logkeep_engine.frame import DriverRun
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.fetch import DEFAULT_MAX_BYTES
-from logkeep_engine.report import Reporter, bounded_warnings
+from logkeep_engine.report import Reporter, bounded_warnings, dry_run_ended
 from logkeep_engine.storage import open_storage
 
 _INDEXES_A_CHUNK = 2
@@ -70,9 +70,7 @@ class BackupDryRun(DriverRun):
             begun, report = self._find_out(begun)
         except Refused as error:
             self._refusals.append(error)
-        refusals = tuple(PlannedRefusal(code=error.code, message=str(error)) for error in self._refusals)
-        report = report.model_copy(update={"refused": len(refusals), "refusals": refusals})
-        self._done = replace(begun, dry_run=report, message=report.describe("archive"), end_time=time.time())
+        self._done = dry_run_ended(begun, report, self._refusals, "archive")
 
     def _find_out(self, begun: RunResult) -> tuple[RunResult, DryRunReport]:
         spec, claim = self._spec, claim_of(self._request)
@@ -106,7 +104,7 @@ class BackupDryRun(DriverRun):
         warnings += rules.describe_unchosen(state)
         state.retention_holds = tuple(with_spec_holds(state.retention_holds, spec.retention.hold))
         warnings += empty_holds(state, plan.topic_names.values())
-        report = report.model_copy(update={"retention": planned_retention(state, rules, spec.retention.hold)})
+        report = replace(report, retention=planned_retention(state, rules, spec.retention.hold))
         return replace(begun, warnings=bounded_warnings(warnings)), report
 
     def _refuse(self, plan: BackupPlan, state: ArchiveState) -> None:
@@ -137,12 +135,11 @@ class BackupDryRun(DriverRun):
         topics = tuple(
             PlannedTopic(
                 topic=topic.name,
-                exists=True,
+                state=EXISTS,
                 partitions=topic.partitions,
-                replicas=max(0, topic.replication_factor),
                 records=records[topic.topic_id],
                 bytes=sizes[topic.topic_id],
-                exact=not records[topic.topic_id],
+                counts=counts_of(exact=not records[topic.topic_id]),
             )
             for topic in plan.topics
         )
@@ -153,7 +150,7 @@ class BackupDryRun(DriverRun):
             partitions=sum(topic.partitions for topic in topics),
             records=records.total(),
             bytes=size,
-            exact=not plan.chunks,
+            counts=counts_of(exact=not plan.chunks),
             requests=sum(chunk.bytes // DEFAULT_MAX_BYTES + 1 for chunk in plan.chunks),
             storage_requests=sum(puts(chunk.bytes) + _INDEXES_A_CHUNK for chunk in plan.chunks) + _COMMITS,
             seconds=expected.seconds,
@@ -161,10 +158,8 @@ class BackupDryRun(DriverRun):
             rate=expected.source,
             groups=len(positions),
             positions=positions.total(),
-            topics_shown=topics,
-            groups_shown=tuple(
-                PlannedGroup(group=group, positions=count) for group, count in sorted(positions.items())
-            ),
+            topic_list=topics,
+            group_list=tuple(PlannedGroup(group=group, positions=count) for group, count in sorted(positions.items())),
             not_checked=tuple(self._not_checked(uri, makes_archive=makes_archive)),
         )
 

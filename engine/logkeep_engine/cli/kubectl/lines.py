@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from logkeep_engine.cli.output import byte_count
-from logkeep_engine.contract.dry_run import DRY_RUN
+from logkeep_engine.contract.facts.dry_run import DRY_RUN, EXACT
 from logkeep_engine.contract.names import BACKUP, BACKUP_RUN, RESTORE
-from logkeep_engine.contract.values import human_bytes, human_duration, parse_timestamp, so_many
+from logkeep_engine.contract.values import describe_aborted, human_bytes, human_duration, parse_timestamp, so_many
 
 Body = Mapping[str, Any]
 Row = tuple[str, str]
@@ -194,10 +194,12 @@ def _dry_run(status: Body) -> list[Row]:
     found = part(status, "dryRun")
     if not isinstance(found, Mapping):
         return []
-    most = "" if found.get("counts") == "Exact" else "at most "
+    most = "" if found.get("counts") == EXACT else "at most "
     text = f"{most}{found.get('records')} records, {byte_count(int(found.get('bytes') or 0))}, "
     text += f"{so_many(int(found.get('topics') or 0), 'topic')}, {found.get('topicsCreated', 0)} to be created"
     rows = [("dry run", text)]
+    if found.get("abortedRecords"):
+        rows.append(("left out", describe_aborted(int(found["abortedRecords"]))))
     if found.get("seconds") is not None:
         rows.append(("expected time", f"about {human_duration(int(found['seconds']))}: {found.get('rate')}"))
     if found.get("groups"):
@@ -269,7 +271,7 @@ def dry_run_topics(body: Body) -> list[tuple[str, ...]]:
     others."""
     rows: list[tuple[str, ...]] = []
     for topic in items(body, "status", "dryRun", "topicList"):
-        most = "" if topic.get("counts") == "Exact" else "at most "
+        most = "" if topic.get("counts") == EXACT else "at most "
         rows.append(
             (
                 _shown(topic.get("topic")),

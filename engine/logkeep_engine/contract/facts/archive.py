@@ -20,13 +20,13 @@ from logkeep_engine.contract.facts.values import (
     Name,
     OnlyBackup,
     Said,
+    Text,
     TopicName,
 )
-from logkeep_engine.contract.model import replace
 
 MAX_PATH = 1024  # of an object, S3's own limit
 
-Path = Annotated[Name, Field(max_length=MAX_PATH)]
+Path = Annotated[Text, Field(max_length=MAX_PATH)]
 RunName = Annotated[Name, Field(max_length=128)]
 Rule = Annotated[str, Field(pattern=r"^[A-Za-z]{1,32}$")]
 
@@ -155,10 +155,6 @@ class Retained(Facts):
     kept: Listed[PointKept] = ()
     """The newest kept points, at most 20."""
 
-    def without_lists(self) -> Retained:
-        """Return the same without the points, and without a path."""
-        return replace(self, kept=(), locked=None if self.locked is None else replace(self.locked, first=""))
-
 
 class TopicBehind(Facts):
     """A topic of which the last run could not archive everything."""
@@ -187,10 +183,6 @@ class Recoverable(Facts):
     """Topics of which the run could not archive everything."""
     behind: Listed[TopicBehind] = ()
     """Topics of which the run could not archive all, furthest behind first, at most 20."""
-
-    def without_topics(self) -> Recoverable:
-        """Return the same without the topics that are behind."""
-        return replace(self, behind=())
 
 
 class TopicDeadline(Facts):
@@ -224,10 +216,6 @@ class Deadlines(Facts):
     topics: Listed[TopicDeadline] = ()
     """Topics with the earliest deadlines, the earliest first, at most 20."""
 
-    def without_topics(self) -> Deadlines:
-        """Return the same without the single topics."""
-        return replace(self, topics=())
-
 
 class ArchiveReport(Facts):
     """The archive after the run. `retention` None: the brokers could not be asked. `snapshots` and `generations` are
@@ -239,14 +227,3 @@ class ArchiveReport(Facts):
     snapshots: Listed[TopicSnapshots] = ()
     generations: Listed[TopicGenerations] = ()
     retained: Retained | None = None
-
-    def without_topics(self) -> ArchiveReport:
-        """Return the report without lists."""
-        return replace(
-            self,
-            recovery=self.recovery.without_topics(),
-            retention=None if self.retention is None else self.retention.without_topics(),
-            snapshots=(),
-            generations=(),
-            retained=None if self.retained is None else self.retained.without_lists(),
-        )

@@ -15,7 +15,6 @@ from logkeep_engine.contract.facts.values import (
     Uri,
     Word,
 )
-from logkeep_engine.contract.model import replace
 
 
 class LossFact(Facts):
@@ -54,10 +53,6 @@ class TopicCoverage(Facts):
     """The first of the topics that are gone, at most 20."""
     topics_unreadable: Listed[ShownName] = ()
     """The first of the topics that the user may not read, at most 20."""
-
-    def without_names(self) -> TopicCoverage:
-        """Return the numbers alone."""
-        return replace(self, patterns_unmatched=(), topics_left_out=(), topics_vanished=(), topics_unreadable=())
 
 
 class VerificationFacts(Facts):
@@ -145,10 +140,6 @@ class ClusterStateFacts(Facts):
     report: Uri = ""
     """URI of the document that names each of them."""
 
-    def without_names(self) -> ClusterStateFacts:
-        """Return the numbers alone."""
-        return replace(self, held_back_list=(), users_to_create=())
-
 
 class EmittedFacts(Facts):
     """The KafkaTopics that a restore has written, and where."""
@@ -176,10 +167,6 @@ class HeldTopics(Facts):
     not_released_list: Listed[Said] = ()
     """The others, at most 20, each with what logkeep release says of it. NotHeld: it had been given another
     retention, or another restore holds it, and it was left as it is. Gone: it had been deleted."""
-
-    def without_names(self) -> HeldTopics:
-        """Return the numbers alone."""
-        return replace(self, topic_list=(), not_released_list=())
 
 
 class DrillFacts(Facts):

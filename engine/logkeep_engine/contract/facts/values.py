@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from logkeep_engine.contract.model import Model, schema
 from logkeep_engine.contract.names import BACKUP, RESTORE
 from logkeep_engine.contract.visible import cut
 
 T = TypeVar("T")
+M = TypeVar("M", bound=Model)
 
 MAX_LISTED = 20  # items of a list that a status shows
 MAX_INTEGER = 2**63 - 1
@@ -79,8 +80,29 @@ def _moment(text: str) -> str:
     return text
 
 
-def _first(items: tuple[T, ...]) -> tuple[T, ...]:
-    return items[:MAX_LISTED]
+class _Bounds(NamedTuple):
+    """The most items of a list, and the most characters of a text."""
+
+    items: int
+    characters: int
+
+
+def shortened(value: M, items: int, characters: int) -> M:
+    """Return facts with the first items of each list and the beginning of each text. Names, numbers, words and times
+    stay as they are."""
+    return type(value).model_validate(value.model_dump(), context=_Bounds(items, characters))
+
+
+def _beginning(text: str, info: ValidationInfo) -> str:
+    return text if info.context is None else cut(text, info.context.characters)
+
+
+def _first_if_bounded(items: tuple[T, ...], info: ValidationInfo) -> tuple[T, ...]:
+    return items if info.context is None else items[: info.context.items]
+
+
+def _first(items: tuple[T, ...], info: ValidationInfo) -> tuple[T, ...]:
+    return _first_if_bounded(items[:MAX_LISTED], info)
 
 
 def _short(name: str) -> str:
@@ -94,7 +116,9 @@ Seconds = Annotated[float, Field(strict=True, ge=0, le=MAX_TIME, allow_inf_nan=F
 Timestamp = Annotated[str, schema(format="date-time")]
 FactTime = Annotated[Timestamp, Field(pattern=RFC_3339), AfterValidator(_moment)]
 Listed = Annotated[tuple[T, ...], AfterValidator(_first), schema(maxItems=MAX_LISTED)]
-Text = Annotated[str, BeforeValidator(_whole)]
+# A command prints the whole list, `shortened` makes it one for a status.
+Items = Annotated[tuple[T, ...], AfterValidator(_first_if_bounded), schema(maxItems=MAX_LISTED)]
+Text = Annotated[str, BeforeValidator(_whole), AfterValidator(_beginning)]
 Said = Annotated[Text, AfterValidator(cut)]
 Name = Annotated[str, AfterValidator(_sound)]
 Id = Annotated[Name, Field(max_length=256)]

@@ -25,7 +25,7 @@ from logkeep_engine.archive.catalog.cluster_state import KINDS, ClusterState, Us
 from logkeep_engine.archive.catalog.facts import Commit
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.completeness import topics_of_run
-from logkeep_engine.contract.dry_run import PlannedClusterState
+from logkeep_engine.contract.facts.dry_run import PlannedClusterState
 from logkeep_engine.contract.facts.outcome import ClusterStateFacts
 from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.restore_spec import OnDamagedArchive
@@ -289,10 +289,10 @@ def plan_cluster_state(
         quotas_kept=known_count(state.quotas, quotas.kept),
         users=known_count(state.users, state.users or ()),
         users_to_create=known_count(state.users, users),
-        acls_shown=tuple(map(str, acls.missing)),
-        held_back_shown=tuple(map(str, acls.held)),
-        quotas_shown=tuple(map(str, quotas.missing)),
-        users_shown=tuple(names_of(users)),
+        acl_list=tuple(map(str, acls.missing)),
+        held_back_list=tuple(map(str, acls.held)),
+        quota_list=tuple(map(str, quotas.missing)),
+        user_list=tuple(names_of(users)),
     )
     each = "the ACL" if len(acls.missing) == 1 else f"each of the {len(acls.missing)} ACLs"
     untried = f"whether the cluster accepts {each}" if acls.missing else ""

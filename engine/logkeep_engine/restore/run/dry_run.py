@@ -18,15 +18,20 @@ from logkeep_engine.archive.maintenance import rates
 from logkeep_engine.archive.maintenance.cost.requests import requests_of
 from logkeep_engine.archive.maintenance.rates import MeasuredRun, expected_time
 from logkeep_engine.archive.names import RUNS
-from logkeep_engine.contract.dry_run import (
+from logkeep_engine.contract.facts.dry_run import (
+    EXACT,
+    EXISTS,
+    NEW,
+    REPLACED,
     DryRunReport,
     PlannedClusterState,
     PlannedGroup,
     PlannedPosition,
-    PlannedRefusal,
     PlannedTopic,
+    counts_of,
 )
 from logkeep_engine.contract.facts.outcome import EmittedFacts
+from logkeep_engine.contract.facts.values import time_if_any
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import RESTORE
 from logkeep_engine.contract.restore_spec import RestoreOffsets, RestoreVerification
@@ -34,7 +39,7 @@ from logkeep_engine.contract.restored_topics import TopicRetention
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.stored import DocumentRefused
 from logkeep_engine.contract.values import so_many
-from logkeep_engine.errors import BrokerRefused, LogkeepError, ObjectCold, ObjectMissing
+from logkeep_engine.errors import BrokerRefused, ObjectCold, ObjectMissing
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.kafka.transactions import id_refused
@@ -187,27 +192,20 @@ def find_out(context: RestoreContext) -> DryRunFindings:
     with context.refusals:
         cluster_state, more, untried = plan_cluster_state(context, planned.archived)
         warnings += more
-    report = report.model_copy(
-        update={
-            "groups": len(moved),
-            "positions": sum(group.positions for group in moved),
-            "groups_shown": tuple(moved),
-            "positions_shown": tuple(positions),
-            "point": "" if at_point is None else str(at_point),
-            "cluster_state": cluster_state,
-            "not_checked": (*unknown, *_not_checked(context, moved, aborted), *untried),
-        }
+    report = replace(
+        report,
+        groups=len(moved),
+        positions=sum(group.positions for group in moved),
+        group_list=tuple(moved),
+        position_list=tuple(positions),
+        point=None if at_point is None else str(at_point),
+        cluster_state=cluster_state,
+        not_checked=(*unknown, *_not_checked(context, moved, aborted), *untried),
     )
     emitted = None
     with context.refusals:
         emitted = emit(context, planned)
     return DryRunFindings(report, warnings, emitted)
-
-
-def with_refusals(report: DryRunReport, found: Sequence[LogkeepError]) -> DryRunReport:
-    """Return the report with all refusals that were found."""
-    refusals = tuple(PlannedRefusal(code=error.code, message=str(error)) for error in found)
-    return report.model_copy(update={"refused": len(refusals), "refusals": refusals})
 
 
 # ---- what only the cluster knows
@@ -297,7 +295,7 @@ def _amounts(
             topic,
             by_topic.get(topic.topic_id, ()),
             exact=topic.topic_id not in damaged and (planned.fresh or not by_topic.get(topic.topic_id)),
-            exists=topic.target in there and not topic.replaces,
+            state=REPLACED if topic.replaces else EXISTS if topic.target in there else NEW,
             configs=created.own(topic) if topic.created else {},
         )
         for topic in plan.topics
@@ -309,18 +307,18 @@ def _amounts(
     verified = context.spec.verify is RestoreVerification.FULL
     return DryRunReport(
         topics=len(topics),
-        topics_created=sum(not topic.exists for topic in topics),
+        topics_created=sum(topic.state != EXISTS for topic in topics),
         partitions=sum(topic.partitions for topic in topics),
         records=sum(topic.records for topic in topics),
         bytes=size,
-        exact=all(topic.exact for topic in topics),
+        counts=counts_of(exact=all(topic.counts == EXACT for topic in topics)),
         aborted_records=None if aborted.counts is None else sum(aborted.counts.values()),
         requests=sum(_batches(plan, part) for parts in by_topic.values() for part in parts),
         storage_requests=_storage_requests(planned),
         seconds=expected.seconds,
         bytes_per_second=expected.rate,
         rate=expected.source + ("; spec.verify: Full also reads the target back" if verified else ""),
-        topics_shown=topics,
+        topic_list=topics,
     )
 
 
@@ -357,20 +355,19 @@ def _done_already(context: RestoreContext, planned: Planned) -> set[Partition]:
 
 
 def _topic(
-    topic: TopicPlan, parts: Iterable[PreviewedPartition], *, exact: bool, exists: bool, configs: Mapping[str, str]
+    topic: TopicPlan, parts: Iterable[PreviewedPartition], *, exact: bool, state: str, configs: Mapping[str, str]
 ) -> PlannedTopic:
     found = list(parts)
     return PlannedTopic(
         topic=topic.target,
         source=topic.source,
-        exists=exists,
-        replaced=bool(topic.replaces),
+        state=state,
         partitions=topic.partition_count,
-        replicas=topic.replication_factor,
-        configs=dict(configs),
+        replicas=None if state == EXISTS else topic.replication_factor,
+        config=", ".join(f"{key}={value}" for key, value in sorted(configs.items())) or None,
         records=sum(part.records for part in found),
         bytes=sum(part.bytes for part in found),
-        exact=exact and all(part.exact for part in found),
+        counts=counts_of(exact=exact and all(part.exact for part in found)),
     )
 
 
@@ -450,13 +447,14 @@ def _bytes_below(planned: Planned, chosen: Sequence[GroupEntry]) -> int:
 
 
 def _planned_position(item: PreviewedPosition) -> PlannedPosition:
+    time = None if item.record is None else item.record.timestamp
     return PlannedPosition(
         group=item.move.group.group_id,
         topic=item.move.topic,
         partition=item.move.position.partition,
         source_offset=item.move.group.offset,
         record=None if item.record is None else item.record.offset,
-        timestamp=None if item.record is None else item.record.timestamp,
+        time=None if time is None else time_if_any(time),
         target_offset=item.move.offset,
     )
 

@@ -41,7 +41,7 @@ from contextlib import ExitStack, contextmanager
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.run_note import RunNote
-from logkeep_engine.contract.dry_run import DRY_RUN, DryRunReport
+from logkeep_engine.contract.facts.dry_run import DRY_RUN, DryRunReport
 from logkeep_engine.contract.facts.outcome import VerificationFacts
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import COMMAND_LINE, ExitCode
@@ -52,7 +52,7 @@ from logkeep_engine.errors import LogkeepError, Refused, SpecError
 from logkeep_engine.frame import DriverRun
 from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.report import Reporter, bounded_warnings
+from logkeep_engine.report import Reporter, bounded_warnings, dry_run_ended
 from logkeep_engine.restore.claim.fence import RunFence
 from logkeep_engine.restore.cluster_state.step import restore_cluster_state
 from logkeep_engine.restore.model.context import Planned, Refusals, RestoreContext
@@ -211,7 +211,7 @@ class RestoreRun(DriverRun):
             raise SpecError(
                 "spec.dryRun: a dry run has restored nothing that could be verified", hint="Leave the field out."
             )
-        from logkeep_engine.restore.run.dry_run import find_out, with_refusals
+        from logkeep_engine.restore.run.dry_run import find_out
 
         begun, report, refusals = super().result(), DryRunReport(), Refusals(gathered=True)
         try:
@@ -227,17 +227,16 @@ class RestoreRun(DriverRun):
                 earlier = self._found_before(context) if earlier is None else borne_out(context, earlier)
                 if earlier is not None:
                     text = f"Nothing would be written: run {earlier.run_id} has done this restore and ended at "
-                    begun = replace(begun, message=text + human_time(earlier.end_time), dry_run=report)
                     if emits(self._spec):
                         begun = replace(begun, emitted=emit(*of_earlier(context, earlier)))
-                    return replace(begun, end_time=time.time())
+                    done = dry_run_ended(begun, report, (), "restore")
+                    return replace(done, message=text + human_time(earlier.end_time))
                 found = find_out(context)
                 report = found.report
                 begun = replace(begun, warnings=bounded_warnings(found.warnings), emitted=found.emitted)
         except Refused as error:
             refusals.add(error)
-        report = with_refusals(report, refusals.found)
-        return replace(begun, dry_run=report, message=report.describe("restore"), end_time=time.time())
+        return dry_run_ended(begun, report, refusals.found, "restore")
 
     def _is_enough(self, earlier: RunResult) -> bool:
         """Return whether nothing is left to do if an earlier run has done this restore."""

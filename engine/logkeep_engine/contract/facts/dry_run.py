@@ -1,61 +1,92 @@
-"""The part of a status with the findings of a dry run."""
+"""The facts of a dry run: what a run would do, and what would refuse it (`RunResult.dry_run`).
+
+Lists and texts are whole for the command line. `bounded` keeps the first items of each list and the beginning of each
+text, so that a status is small whatever the number of topics; the numbers count all.
+"""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from logkeep_engine.contract.facts.values import Count, Listed, OnlyBackup, OnlyRestore, Timestamp, Whole
-from logkeep_operator.api.part import StatusPart
+from pydantic import Field
+
+from logkeep_engine.contract.facts.values import (
+    MAX_LISTED,
+    MAX_TIME,
+    Count,
+    Facts,
+    FactTime,
+    Items,
+    OnlyBackup,
+    OnlyRestore,
+    Text,
+    TopicName,
+    Word,
+    shortened,
+)
+from logkeep_engine.contract.model import replace
+from logkeep_engine.contract.values import describe_aborted, so_many
+from logkeep_engine.contract.visible import MESSAGE_MAX
+
+DRY_RUN = "DryRun"
+"""The outcome of a run that was only to find out what it would do."""
+EXACT, AT_MOST = "Exact", "AtMost"
+NEW, EXISTS, REPLACED = "New", "Exists", "Replaced"
 
 
-class PlannedRefusalStatus(StatusPart):
+def counts_of(*, exact: bool) -> str:
+    """Return the word for numbers that are exact, or at most so large."""
+    return EXACT if exact else AT_MOST
+
+
+class PlannedRefusal(Facts):
     """An error with which the run would end before it writes."""
 
-    reason: str = ""
+    reason: Word
     """The reason in a word, as conditions have it."""
-    message: str = ""
+    message: Text
     """The problem, and what to do."""
 
 
-class PlannedTopicStatus(StatusPart):
+class PlannedTopic(Facts):
     """A topic that the run would write. `state` is New, Exists or Replaced, `counts` Exact or AtMost."""
 
-    topic: str = ""
+    topic: TopicName
     """Name of the topic in the cluster."""
-    source: str | None = None
+    source: TopicName | None = None
     """Name of the archived topic."""
-    state: str = ""
+    state: Word = NEW
     """New if the topic would be created, Exists if it is there, Replaced if it would be deleted and created again."""
     partitions: Count = 0
     """Number of partitions."""
-    replicas: Whole | None = None
+    replicas: Annotated[int, Field(strict=True, ge=-1)] | None = None
     """Replicas of a topic that would be created, -1 for the cluster's default."""
     records: Count = 0
     """Number of records, or the most there may be."""
     bytes: Count = 0
     """Bytes of record batches, or the most there may be."""
-    counts: str = ""
+    counts: Word = EXACT
     """Exact or AtMost, as for the sums."""
-    config: str | None = None
+    config: Text | None = None
     """The configuration that a topic would be created with."""
 
 
-class PlannedGroupStatus(StatusPart):
+class PlannedGroup(Facts):
     """A consumer group that the run would move."""
 
-    group: str = ""
+    group: Text
     """Id of the group."""
     positions: Count = 0
     """Number of its positions."""
 
 
-class PlannedPositionStatus(StatusPart):
+class PlannedPosition(Facts):
     """A position that the run would set. The group would read the record with source offset `record` next, of the time
     `time`; None: there is none."""
 
-    group: str = ""
+    group: Text
     """Id of the group, as it would be called in the target."""
-    topic: str = ""
+    topic: TopicName
     """Name of the topic in the target."""
     partition: Count = 0
     """Number of the partition in the target."""
@@ -63,16 +94,16 @@ class PlannedPositionStatus(StatusPart):
     """The archived position."""
     record: Count | None = None
     """Source offset of the record that the group would read next, if there is one."""
-    time: Timestamp | None = None
+    time: FactTime | None = None
     """The time of that record."""
     target_offset: Count = 0
     """The position in the target."""
 
 
-class PlannedStateStatus(StatusPart):
+class PlannedClusterState(Facts):
     """The ACLs, quotas and users that a restore of everything would bring back, and those that the cluster lacks."""
 
-    source_run: str = ""
+    source_run: Text
     """The run of the backup that has archived them."""
     acls: Count | None = None
     """Number of archived ACLs; absent if not archived."""
@@ -90,22 +121,22 @@ class PlannedStateStatus(StatusPart):
     """Number of archived SCRAM users; absent if not archived."""
     users_to_create: Count | None = None
     """Number of SCRAM users that the cluster lacks, to be created with new passwords."""
-    acl_list: Listed[str] = ()
+    acl_list: Items[Text] = ()
     """ACLs that the cluster lacks, and that would be added, at most 20."""
-    held_back_list: Listed[str] = ()
+    held_back_list: Items[Text] = ()
     """ACLs that would be held back, since spec.acls does not name them, at most 20."""
-    quota_list: Listed[str] = ()
+    quota_list: Items[Text] = ()
     """Values of client quotas that the cluster lacks, at most 20."""
-    user_list: Listed[str] = ()
+    user_list: Items[Text] = ()
     """SCRAM users that the cluster lacks, at most 20."""
 
 
-class PlannedRemovalStatus(StatusPart):
+class PlannedRemoval(Facts):
     """The segments and snapshots of a topic that retention would remove, and by which rule."""
 
-    topic: str = ""
+    topic: TopicName
     """Name of the topic."""
-    why: str = ""
+    why: Text
     """The rule, such as maxAge."""
     partitions: Count = 0
     """Number of partitions."""
@@ -117,7 +148,7 @@ class PlannedRemovalStatus(StatusPart):
     """Bytes of the objects of both."""
 
 
-class PlannedRetentionStatus(StatusPart):
+class PlannedRetention(Facts):
     """The segments and snapshots that retention would remove. Of `topics_unchosen` it would take nothing."""
 
     topics: Count = 0
@@ -132,19 +163,24 @@ class PlannedRetentionStatus(StatusPart):
     """Bytes of the objects of both."""
     topics_unchosen: Count = 0
     """Topics of the archive that spec.topics does not choose, from which nothing would be removed."""
-    topic_list: Listed[PlannedRemovalStatus] = ()
+    topic_list: Items[PlannedRemoval] = ()
     """Removals, by topic and rule, for at most 20."""
 
+    def describe(self) -> str:
+        """Return the amount that would go, in words."""
+        snapshots = f" and {so_many(self.snapshots, 'snapshot')}" if self.snapshots else ""
+        return f"{so_many(self.segments, 'segment')}{snapshots} of {so_many(self.topics, 'topic')}, {self.bytes} bytes"
 
-class DryRunStatus(StatusPart):
+
+class DryRunReport(Facts):
     """The findings of a dry run. The numbers count all, the lists have the first items. `counts` is Exact or AtMost.
     Only a KafkaRestore has `cluster_state`, only a KafkaBackup `retention`."""
 
-    end_time: Timestamp | None = None
+    end_time: FactTime | None = None
     """When the dry run had ended."""
     refused: Count = 0
     """Number of reasons for which the run would be refused."""
-    refusals: Listed[PlannedRefusalStatus] = ()
+    refusals: Items[PlannedRefusal] = ()
     """The reasons for which the run would be refused, at most 20."""
     topics: Count = 0
     """Number of topics."""
@@ -156,34 +192,63 @@ class DryRunStatus(StatusPart):
     """Number of records, or the most there may be; see counts."""
     bytes: Count = 0
     """Bytes of record batches, or the most there may be; see counts."""
-    counts: str = ""
+    counts: Word = EXACT
     """Exact if there are exactly this many records and bytes, AtMost if there may be fewer."""
+    aborted_records: Annotated[Count | None, OnlyRestore] = None
+    """Number of records of aborted transactions, which a restore leaves out; absent if they were not counted."""
     requests: Count = 0
     """About this many requests to Kafka would move records."""
     storage_requests: Count = 0
     """About this many requests would go to the storage."""
-    seconds: Count | None = None
+    seconds: Annotated[int, Field(strict=True, ge=0, le=MAX_TIME)] | None = None
     """The run would take about this many seconds."""
     bytes_per_second: Count | None = None
     """The rate from which the seconds are computed."""
-    rate: str | None = None
+    rate: Text | None = None
     """Where the rate is from, such as an earlier run."""
     groups: Count = 0
     """Number of consumer groups."""
     positions: Count = 0
     """Number of positions of these groups."""
-    point: str | None = None
+    point: Text | None = None
     """The state that the point of a restore gives."""
-    topic_list: Listed[PlannedTopicStatus] = ()
+    topic_list: Items[PlannedTopic] = ()
     """Topics that the run would write or read, at most 20."""
-    group_list: Listed[PlannedGroupStatus] = ()
+    group_list: Items[PlannedGroup] = ()
     """Consumer groups, at most 20."""
-    position_list: Listed[PlannedPositionStatus] = ()
+    position_list: Items[PlannedPosition] = ()
     """Positions of consumer groups that would be set, at most 20."""
-    cluster_state: Annotated[PlannedStateStatus | None, OnlyRestore] = None
+    cluster_state: Annotated[PlannedClusterState | None, OnlyRestore] = None
     """The part of the cluster's users that would be brought back, with everything."""
-    retention: Annotated[PlannedRetentionStatus | None, OnlyBackup] = None
+    retention: Annotated[PlannedRetention | None, OnlyBackup] = None
     """The segments and snapshots that the retention of the run would remove if the archive stayed as it is now; absent
     without limits."""
-    not_checked: Listed[str] = ()
+    not_checked: Items[Text] = ()
     """Facts that only the run itself finds out."""
+
+    def bounded(self) -> DryRunReport:
+        """Return the report with the first items of each list, and the beginning of each text."""
+        return shortened(self, MAX_LISTED, MESSAGE_MAX)
+
+    def without_lists(self, length: int) -> DryRunReport:
+        """Return the numbers, and the first refusal with a message of at most this many characters."""
+        first = tuple(shortened(refusal, 0, length) for refusal in self.refusals[:1])
+        return replace(shortened(self, 0, length), refusals=first)
+
+    def describe(self, does: str) -> str:
+        """Return the report in a sentence. `does` is the verb of the run: restore, archive."""
+        most = "" if self.counts == EXACT else "at most "
+        new = f" ({self.topics_created} to be created)" if self.topics_created else ""
+        records, topics = so_many(self.records, "record"), so_many(self.topics, "topic")
+        amount = f"would {does} {most}{records}, {self.bytes} bytes, {topics}{new}"
+        if self.aborted_records:
+            amount += f", and leave out {describe_aborted(self.aborted_records)}"
+        if self.seconds is not None:
+            amount += f", in about {self.seconds} s"
+        if self.retention is not None and self.retention.topics:
+            amount += f"; its retention would remove {self.retention.describe()}"
+        if not self.refused:
+            return amount
+        word = "reason" if self.refused == 1 else "reasons"
+        text = f"would be refused for {self.refused} {word}, first: {self.refusals[0].message.rstrip('.')}"
+        return f"{text}; else it {amount}" if self.topics else text
