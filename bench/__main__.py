@@ -98,7 +98,7 @@ def _options(parsed: argparse.Namespace) -> Options:
 def measure(options: Options, command: str, keep: Callable[[Results], object]) -> Results:
     """Everything that `options` ask for. `keep` gets what there is after every row.
 
-    A contender that fails is left out from then on, and the facts name it; the others go on.
+    A contender that fails is left out from then on, and the facts name it; the others continue.
     """
     found = Results(
         machine=results.machine(),

@@ -3,7 +3,7 @@
 One partition: 20,000 keys, of which a day overwrites each about once on average, some a hundred times as often as
 others. Four runs a day archive what is new, and make snapshots by the default limits. Nothing is timed: the bytes of
 all objects under `topics/` are counted at the end of each day. Three archives take the same records: one keeps the
-log, and two keep the log of so many days behind the newest snapshot that is older. Times are simulated, so the
+log, and two keep the log of so many days after the newest snapshot that is older. Times are simulated, so the
 removal is done here, by the same commits as those of retention.
 """
 

@@ -287,7 +287,7 @@ def floor_restore(stage: Stage) -> Sample:
 
 def engine_restore(stage: Stage, *, processes: int = 1, label: str = "", verified: bool = False) -> Sample:
     """A restore run from an archive that `engine_backup` kept. `verified`: the run verifies what it has restored, and
-    its work is that alone, with the digests of the archive made anew."""
+    its work is that alone, with the digests of the archive made again."""
     spec = restore_spec(stage.bed.bootstrap, _kept_archive(stage, label), **({"verify": "Full"} if verified else {}))
     if verified:
         stage.bed.drop(stage.storage, f"{_archive_name(stage, label)}/digests")

@@ -5,7 +5,7 @@
 
 It starts etcd and kube-apiserver of the test bed and two replicas of the operator with the chart's permissions. Each
 resource has a schedule. No kubelet and no Job controller run: the benchmark ends Jobs and writes results and progress
-in the place of drivers. Calls are those of both replicas, counted in the API server's audit log; a watch that goes on
+in the place of drivers. Calls are those of both replicas, counted in the API server's audit log; a watch that continues
 counts as one. Prints a JSON object for each row:
 
 - first start: until all resources have a status;
@@ -53,7 +53,7 @@ RUN = 2.0
 
 class Bench:
     """A cluster with two replicas of the operator, asked as fast as a program asks. `places`: how many runs it lets
-    go on at a time."""
+    continue at a time."""
 
     def __init__(self, api: ApiServer, kubeconfig: Path, folder: Path, places: int) -> None:
         self.api = api

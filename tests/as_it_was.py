@@ -1,7 +1,7 @@
 """The process of a test as the test has found it.
 
 A command that a test calls in its own process takes over signals and the log, as a process of its own may. The tests
-behind it, and the processes that they fork, must not have its handlers.
+after it, and the processes that they fork, must not have its handlers.
 """
 
 import logging

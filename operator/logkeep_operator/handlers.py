@@ -144,12 +144,12 @@ class Operator:
         """Take an event about a KafkaBackupRun. Its spec never changes: later events are echoes of its status."""
         if how == "ADDED":
             self.controller.requested.note(requested)
-            self.queue.add(requested.key, anew=True)
+            self.queue.add(requested.key, again=True)
 
     def _resource_event(self, resource: Resource, how: str) -> None:
         news = News.RESOURCE if how == "DELETED" else self.controller.seen.news(resource)
         if news is not News.NOTHING:
-            self.queue.add(resource.key, anew=news is News.RESOURCE)
+            self.queue.add(resource.key, again=news is News.RESOURCE)
 
     def _child_event(self, kind: str, body: Mapping[str, Any], how: str) -> None:
         """Take an event about a child. Progress comes every second and need not be shown at once. A Job or a ConfigMap

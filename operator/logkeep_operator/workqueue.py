@@ -5,7 +5,7 @@ Keys belong to groups (namespaces). Work that takes long gives its place to othe
 slow answers in one group hold up no other.
 
     queue.add(key)          # from events: many adds become one call
-    queue.add(key, anew=True)   # it asks for something else now: no back-off holds it
+    queue.add(key, again=True)   # it asks for something else now: no back-off holds it
     await queue.run(work)   # `work(key)` runs in a thread and returns seconds until the next look, or None
 
 It lives in one event loop; only `work` runs elsewhere.
@@ -62,7 +62,7 @@ class WorkQueue(Generic[K]):
         self._started: dict[K, float] = {}
         self._errors: dict[K, int] = {}
         self._not_before: dict[K, float] = {}  # of those whose last look failed
-        self._anew: set[K] = set()  # of those that are due: asked for again since their look began
+        self._again: set[K] = set()  # of those that are due: asked for again since their look began
         self._changed = asyncio.Event()
         self.last_turn = clock()
 
@@ -76,12 +76,12 @@ class WorkQueue(Generic[K]):
         now = self._clock()
         return sum(due <= now for due in list(self._due.values()))  # a copy: the loop may change it meanwhile
 
-    def add(self, key: K, delay: float = 0.0, *, anew: bool = False) -> None:
+    def add(self, key: K, delay: float = 0.0, *, again: bool = False) -> None:
         """Look at the key after `delay` seconds, or earlier if that was said before. After an error it waits for the
         end of its back-off, whatever happens, unless it asks for something else now."""
         due = max(self._clock() + delay, self._started.get(key, float("-inf")) + self._interval)
-        if anew:
-            self._anew.add(key)
+        if again:
+            self._again.add(key)
         else:
             due = max(due, self._not_before.get(key, float("-inf")))
         if due < self._due.get(key, float("inf")):
@@ -115,7 +115,7 @@ class WorkQueue(Generic[K]):
             if not self._may_start(key, now):
                 continue
             del self._due[key]
-            self._anew.discard(key)
+            self._again.discard(key)
             self._started[key] = now
             self._served[self._group(key)] = next(self._starts)
             self._running[key] = asyncio.create_task(self._do(key, work))
@@ -150,7 +150,7 @@ class WorkQueue(Generic[K]):
             wait = min(self._backoff * 2.0 ** min(count - 1, 30), self._backoff_max)
             log.warning("%s: tried again in %.0f s: %s", key, wait, error, exc_info=log.isEnabledFor(logging.DEBUG))
             self._not_before[key] = self._clock() + wait
-            if key not in self._anew:
+            if key not in self._again:
                 self._due.pop(key, None)  # its own events came while it was looked at
             self.add(key, wait)
         else:

@@ -34,7 +34,7 @@ class Calls:
         self._from = self._log.stat().st_size if self._log.exists() else 0
 
     def all(self) -> list[Call]:
-        """Every call once, also a watch that goes on."""
+        """Every call once, also a watch that continues."""
         with self._log.open("rb") as log:
             log.seek(self._from)
             events = [json.loads(line) for line in log if line.endswith(b"\n")]

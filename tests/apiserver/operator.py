@@ -99,7 +99,7 @@ class Operator:
 
     @property
     def running(self) -> bool:
-        """Whether its process goes on."""
+        """Whether its process continues."""
         return self._process is not None and self._ended(0) is None
 
     def kill(self) -> None:
@@ -133,7 +133,7 @@ class Operator:
         return code
 
     def _ended(self, seconds: float) -> int | None:
-        """Wait for its end; its exit code, None if it goes on."""
+        """Wait for its end; its exit code, None if it continues."""
         if isinstance(self._process, ForkServerProcess):
             self._process.join(seconds)
             return self._process.exitcode

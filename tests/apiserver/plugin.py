@@ -33,7 +33,7 @@ class Plugin:
         return CliRunner().invoke(app, [command, *arguments, *self._where])
 
     def start(self, command: str, *arguments: str) -> subprocess.Popen[str]:
-        """The command as a process of its own, which goes on while the test plays the cluster."""
+        """The command as a process of its own, which continues while the test plays the cluster."""
         code = "from logkeep_engine.cli.kubectl import main; main()"
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         return subprocess.Popen(

@@ -60,7 +60,7 @@ class Driver:
 
 @pytest.fixture
 def policies(api: ApiServer) -> Iterator[None]:
-    """The policies, as long as the test goes on: other tests have drivers whose tokens are of no pod."""
+    """The policies, as long as the test continues: other tests have drivers whose tokens are of no pod."""
     sets = [part for value in VALUES for part in ("--set", value)]
     rendered = chart("--show-only", POLICIES, *sets)
     api.kubectl("apply", "-f", "-", stdin=rendered)

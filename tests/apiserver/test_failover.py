@@ -128,7 +128,7 @@ def test_when_the_acting_replica_is_killed_in_runs_none_is_lost_or_done_twice(
     assert api.connection.get(LEASE)["spec"]["leaseTransitions"] == 1  # type: ignore[index]
 
 
-def test_a_replica_that_was_stopped_past_its_lease_writes_nothing_when_it_goes_on(
+def test_a_replica_that_was_stopped_past_its_lease_writes_nothing_when_it_continues(
     api: ApiServer,
     namespace: Namespace,
     replica: Callable[..., Operator],
@@ -143,7 +143,7 @@ def test_a_replica_that_was_stopped_past_its_lease_writes_nothing_when_it_goes_o
     namespace.phase("kbak", "nightly", "Running")
     one.stop()
     wait_for_holder(api, "two")
-    end(namespace, job)  # with this and more its watches are full when it goes on
+    end(namespace, job)  # with this and more its watches are full when it continues
     for name in ("a", "b", "c"):
         begin(namespace, name)
     namespace.phase("kbak", "nightly", "Succeeded")
@@ -156,7 +156,7 @@ def test_a_replica_that_was_stopped_past_its_lease_writes_nothing_when_it_goes_o
     assert all(len(jobs(namespace, name)) == 1 for name in ("nightly", "a", "b", "c"))
 
 
-def test_a_holder_that_reaches_no_api_ends_and_the_other_goes_on(
+def test_a_holder_that_reaches_no_api_ends_and_the_other_continues(
     api: ApiServer,
     namespace: Namespace,
     replica: Callable[..., Operator],

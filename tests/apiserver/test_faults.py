@@ -96,7 +96,7 @@ def applied(namespace: Namespace, name: str) -> None:
 
 
 @pytest.mark.parametrize("fault", REFUSALS.values(), ids=REFUSALS)
-def test_a_namespace_that_cannot_be_read_stops_no_other_and_is_told(
+def test_a_namespace_that_cannot_be_read_stops_no_other_and_is_reported(
     namespace: Namespace, other: Namespace, operator: Watched, proxy: ApiProxy, fault: Fault
 ) -> None:
     applied(namespace, "first")
@@ -192,7 +192,7 @@ def test_slow_answers_in_one_namespace_hold_no_other(
 
 
 @pytest.mark.parametrize("document", ["[" * 4000, '{"format": 1, "runId": 5}'])
-def test_a_progress_document_that_cannot_be_read_is_told_and_the_job_decides(
+def test_a_progress_document_that_cannot_be_read_is_reported_and_the_job_decides(
     namespace: Namespace, operator: Watched, document: str
 ) -> None:
     applied(namespace, "nightly")

@@ -114,7 +114,7 @@ def test_kstatus_argo_cd_and_kubectl_agree_in_every_state(
     assert found == {state: wanted for state, (_, wanted) in seen.items()}
 
 
-def test_a_restore_that_git_creates_anew_is_told_as_done_and_runs_again_when_asked(
+def test_a_restore_that_git_creates_again_is_reported_as_done_and_runs_again_when_asked(
     namespace: Namespace, operator: Operator
 ) -> None:
     def begun(*earlier: str) -> tuple[dict[str, Any], str]:

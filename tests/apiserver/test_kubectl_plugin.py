@@ -150,7 +150,7 @@ def test_a_restore_that_is_waited_for_ends_with_its_exit_code(
     assert state[0]["message"] in done.stderr
 
 
-def test_a_wait_ends_at_its_time_and_the_run_goes_on(namespace: Namespace) -> None:
+def test_a_wait_ends_at_its_time_and_the_run_continues(namespace: Namespace) -> None:
     make(namespace)
     done = administrator(namespace)("run", "nightly", "--wait", "--timeout", "1")
     assert done.exit_code == 1

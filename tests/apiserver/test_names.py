@@ -95,7 +95,7 @@ def _lax(part: Any) -> Any:
 def test_who_may_only_ask_starts_no_run_in_another_namespace(
     api: ApiServer, namespace: Namespace, operator: Operator, earlier_crds: None
 ) -> None:
-    """The resources came in with CRDs without patterns; with the present ones their status is told all the same."""
+    """The resources came in with CRDs without patterns; with the present ones their status is reported all the same."""
     other = Namespace(api, f"{namespace.name}-b")
     assert other.apply("KafkaBackup", "nightly", backup_spec()).returncode == 0
     name = ELSEWHERE.format(other.name)

@@ -87,7 +87,7 @@ def test_topics_are_released_in_time_whatever_becomes_of_the_operator(namespace:
     wait_for("the event", lambda: "TopicsReleased" in namespace.events("again"))
 
 
-def test_a_release_that_fails_is_told_and_ends_when_the_resource_is_suspended(
+def test_a_release_that_fails_is_reported_and_ends_when_the_resource_is_suspended(
     namespace: Namespace, operator: Operator
 ) -> None:
     first = restored(namespace, "1s")

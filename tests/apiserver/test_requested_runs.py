@@ -63,7 +63,7 @@ def succeed_first(namespace: Namespace) -> str:
 
 @pytest.fixture
 def waiting(runner: Plugin) -> Iterator[Start]:
-    """Start the command, which goes on while the test plays the cluster."""
+    """Start the command, which continues while the test plays the cluster."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str) -> Command:

@@ -1,4 +1,4 @@
-"""A restore that failed goes on with the same run, on a real API server."""
+"""A restore that failed continues with the same run, on a real API server."""
 
 from __future__ import annotations
 

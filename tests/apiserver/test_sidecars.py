@@ -135,7 +135,7 @@ def test_a_driver_that_is_tried_again_does_not_wait_for_the_sidecar(place: Names
     wait_for("another attempt", lambda: {p["metadata"]["name"] for p in pods_of(place, job)} - names, 240)
 
 
-def test_evictions_are_not_told_as_the_end(place: Namespace, running: Operator) -> None:
+def test_evictions_are_not_reported_as_the_end(place: Namespace, running: Operator) -> None:
     place.apply("KafkaBackup", "nightly", backup_spec(runPolicy={"backoffLimit": 1}))
     job = place.job()
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}

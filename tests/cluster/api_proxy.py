@@ -111,7 +111,7 @@ class ApiProxy:
         return f"http://127.0.0.1:{self._listener.sockets[0].getsockname()[1]}"
 
     def always(self, fault: Fault, where: Where = lambda request: True) -> None:
-        """All requests of `where` meet this, until `well`; `met` begins anew."""
+        """All requests of `where` meet this, until `well`; `met` begins again."""
         self.met = []
         self._fault = (fault, where)
 
@@ -158,7 +158,7 @@ class ApiProxy:
             await self.forward(request, client)
 
     async def forward(self, request: Request, client: asyncio.StreamWriter) -> None:
-        """The real server's answer, as it comes (a watch goes on until one side ends it)."""
+        """The real server's answer, as it comes (a watch continues until one side ends it)."""
         reader, server = await asyncio.open_connection(self._target.hostname, self._target.port, ssl=self._trust)
         try:
             server.write(request.raw)

@@ -18,7 +18,7 @@ PAGES = (":(glob)*.md", "LICENSE", "changes", "docs", "examples", "charts/logkee
 
 
 def build(folder: Path, root: Path = ROOT) -> Path:
-    """Make the site of a checkout in a folder, anew. Return where it lies. Raises CommandFailed with links that lead
+    """Make the site of a checkout in a folder, again. Return where it lies. Raises CommandFailed with links that lead
     nowhere and pages that the navigation lacks."""
     shutil.rmtree(folder, ignore_errors=True)
     listed = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate", "--", *PAGES)

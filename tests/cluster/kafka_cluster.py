@@ -446,6 +446,6 @@ def _alter_reassignment(address: str, topic: str, partition: int, replicas: Sequ
         answer = connection.makefile("rb")
         (size,) = struct.unpack(">i", answer.read(4))
         content = answer.read(size)
-    (code,) = struct.unpack_from(">h", content, 9)  # behind correlation id, tags and throttle time
+    (code,) = struct.unpack_from(">h", content, 9)  # after correlation id, tags and throttle time
     if code:
         raise RuntimeError(f"reassigning {topic}-{partition} to {list(replicas)}: error {code}")

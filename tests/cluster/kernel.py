@@ -31,11 +31,11 @@ def crates() -> str:
     return system.run([*RUST, "cargo", "tree", "--locked", *which]).stdout
 
 
-def run_tests(*, anew: bool = False) -> str:
-    """Run the tests in Rust, if it is not known yet that they pass with this `key`, or `anew`. Returns what cargo has
+def run_tests(*, again: bool = False) -> str:
+    """Run the tests in Rust, if it is not known yet that they pass with this `key`, or `again`. Returns what cargo has
     printed. Raises CommandFailed with it as long as they fail.
     """
-    if anew:
+    if again:
         return _cargo_test()
 
     def produce(folder: Path) -> None:

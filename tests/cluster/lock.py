@@ -1,4 +1,4 @@
-"""Lock the Python packages anew, with the hashes of all their files: `make lock` calls `python -m tests.cluster.lock`.
+"""Lock the Python packages again, with the hashes of all their files: `make lock` calls `python -m tests.cluster.lock`.
 
 Packages stay at the version of the lock as long as it is in the range of pyproject.toml and fits the others.
 `--upgrade` looks for newer ones, `--upgrade-package NAME` for a newer one of that name.

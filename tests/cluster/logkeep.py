@@ -130,7 +130,7 @@ class Installation:
 def backup(name: str, bootstrap: str, s3: S3Server, uri: str, topics: Sequence[str] = (".*",), **spec: Any) -> Document:
     """`examples/backup.yaml` with its addresses, name and topics replaced; `spec` holds more fields of the spec."""
     document = example("backup.yaml", "KafkaBackup")
-    del document["spec"]["schedule"]  # a test that goes on at two in the morning would see one run more
+    del document["spec"]["schedule"]  # a test that continues at two in the morning would see one run more
     document["metadata"]["name"] = name
     document["spec"]["cluster"]["bootstrapServers"] = [bootstrap]
     document["spec"]["topics"]["include"] = list(topics)
@@ -186,7 +186,7 @@ class Resource:
 
     @property
     def progress(self) -> Document:
-        """`status.progress`, of the run that goes on or the last one."""
+        """`status.progress`, of the run that continues or the last one."""
         return dict(self.status.get("progress", {}))
 
     def condition(self, kind: str) -> Document:
@@ -255,7 +255,7 @@ class Resource:
         self._annotate("logkeep.dev/run", value)
 
     def retry(self, value: str, timeout: float = 240) -> None:
-        """Ask by the annotation to retry a failed restore, and wait until the run goes on."""
+        """Ask by the annotation to retry a failed restore, and wait until the run continues."""
         self._annotate("logkeep.dev/retry", value)
         wait_until(lambda: self.status.get("lastHandledRetry") == value, timeout, f"{self.reference} to be tried again")
 

@@ -120,7 +120,7 @@ class Process:
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT: it goes on where it was."""
+        """SIGCONT: it continues where it was."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:

@@ -38,7 +38,7 @@ def build(
 def _copied() -> Iterator[Path]:
     """The parts of the checkout, in a folder of the cache that only the kernel's sources decide.
 
-    cargo compiles anew what lies in another folder or has become younger. Here it does so for other sources only.
+    cargo compiles again what lies in another folder or has become younger. Here it does so for other sources only.
     """
     sources = [source.relative_to(ROOT) for source in kernel.sources()]
 

@@ -24,7 +24,7 @@ def set_byte_rates(bootstrap: str, bytes_per_second: int | None) -> None:
 
 
 def _ask(bootstrap: str, body: bytes) -> bytes:
-    """Ask by version 0 of AlterClientQuotas; returns the answer behind its header."""
+    """Ask by version 0 of AlterClientQuotas; returns the answer after its header."""
     host, _, port = bootstrap.rpartition(":")
     request = struct.pack(">hhi", _ALTER_CLIENT_QUOTAS, 0, 1) + _string("tests") + body
     with socket.create_connection((host, int(port)), timeout=30) as connection:

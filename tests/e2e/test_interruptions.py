@@ -8,7 +8,7 @@ from tests.e2e.home import Home, Throttle
 pytestmark = pytest.mark.timeout(1200)
 
 
-def test_a_suspended_backup_goes_on_where_it_was_and_a_deleted_one_keeps_its_archive(
+def test_a_suspended_backup_continues_where_it_was_and_a_deleted_one_keeps_its_archive(
     home: Home, throttle: Throttle
 ) -> None:
     home.fill("interrupted", 6, 60)

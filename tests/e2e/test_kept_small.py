@@ -1,6 +1,6 @@
 """An archive that does not grow, by the operator on the node: holds and retention, stale keys, an erasure, generations.
 
-One KafkaBackup does all of it in four runs. What each of them finds and leaves is looked at behind it, and two
+One KafkaBackup does all of it in four runs. What each of them finds and leaves is looked at after it, and two
 KafkaRestores show at the end what the archive still has.
 """
 

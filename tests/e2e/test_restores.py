@@ -1,4 +1,4 @@
-"""Restores that people can trust, by the operator on the node, once each. They share an archive and go on side by side.
+"""Restores that people can trust, by the operator on the node, once each. They share an archive and run side by side.
 
 The archive has two runs. Between them lies `POINT`, which is the time of the first record that came after the first
 run. Producers had wrong clocks: one was ahead before that moment, and one was late after it.
@@ -136,7 +136,7 @@ def restored(bootstrap: str, topic: str, partition: int) -> list[EventFilter]:
 
 @pytest.fixture(scope="module")
 def archived(logkeep: Installation, broker: KafkaBroker, node_s3: S3Server) -> Iterator[Archived]:
-    """The archive, and all restores of it, which go on."""
+    """The archive, and all restores of it, which continue."""
     namespace = logkeep.create_namespace(f"restores-{secrets.token_hex(3)}", node_s3)
     home = Home(logkeep, broker, node_s3, namespace, node_s3.create_bucket(namespace))
     bootstrap = broker.bootstrap

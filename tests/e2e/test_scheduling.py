@@ -24,7 +24,7 @@ def test_an_executor_that_fits_no_node_is_in_the_status_and_goes_with_the_resour
     wait_until(lambda: not home.pods(), 120, "the pods to go")
 
 
-def test_a_missing_secret_is_named_in_the_status_and_creating_it_lets_the_run_go_on(home: Home) -> None:
+def test_a_missing_secret_is_named_in_the_status_and_creating_it_lets_the_run_continue(home: Home) -> None:
     records = home.fill("locked", 1, 1)
     home.logkeep.node.kubectl("-n", home.namespace, "delete", "secret", "archive-s3")
     saved = home.backup("locked", spark={})

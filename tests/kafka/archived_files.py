@@ -30,7 +30,7 @@ class ArchivedFile:
         return self.storage.read_range(self.place.path, self.place.start, self.place.end)
 
     def write_bytes(self, data: bytes | bytearray) -> None:
-        """Put other bytes there. Where they are fewer, all that lay behind them in the object is gone, too."""
+        """Put other bytes there. Where they are fewer, all that lay after them in the object is gone, too."""
         whole = self.storage.read(self.place.path)
         rest = whole[self.place.end :] if len(data) == self.place.size else b""
         self.storage.put(self.place.path, whole[: self.place.start] + bytes(data) + rest)

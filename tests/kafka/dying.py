@@ -13,7 +13,7 @@ from logkeep_engine.archive.catalog.writer import Committed, Writer
 
 
 def _die_in_the_middle(number: signal.Signals) -> None:
-    """This process gets the signal behind its first commit of receipts."""
+    """This process gets the signal after its first commit of receipts."""
     commit = Writer.commit
     left = [number]
 

@@ -1,7 +1,7 @@
-"""`python -m tests.kafka.generations_killed SPEC FOLDER`: a run that makes a generation, killed behind each step of it.
+"""`python -m tests.kafka.generations_killed SPEC FOLDER`: a run that makes a generation, killed after each step of it.
 
 `FOLDER`/archive is the archive before the run. A step is an object that was created, replaced or deleted. For each step
-there is a copy, `FOLDER`/killed-1 and so on, in which a run was killed behind it. Prints how many there are.
+there is a copy, `FOLDER`/killed-1 and so on, in which a run was killed after it. Prints how many there are.
 """
 
 import json
@@ -45,7 +45,7 @@ def die_behind(step: int) -> None:
 
 
 def main(spec: dict[str, Any], folder: Path) -> None:
-    """Kill a run behind its first step, another behind its second, and so on, until one comes to its end."""
+    """Kill a run after its first step, another after its second, and so on, until one comes to its end."""
     step = 0
     while True:
         step += 1

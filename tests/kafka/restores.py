@@ -102,7 +102,7 @@ def backup_spec(broker: Brokers, root: Path, *topics: str, **more: Any) -> dict[
 
 
 def restore_spec(broker: Brokers, root: Path, *, suffix: str = "-copy", **more: Any) -> dict[str, Any]:
-    """Every topic comes back with `suffix` behind its name."""
+    """Every topic comes back with `suffix` after its name."""
     return {
         "cluster": {"bootstrapServers": broker.addresses},
         "source": {"storage": {"uri": root.as_uri()}},

@@ -115,7 +115,7 @@ def test_a_topic_that_could_not_be_archived_whole_is_behind_since_the_last_succe
     assert behind.last_time == first.recovery.last_time < report.recovery.last_time
     assert report.retention is not None
     times = {topic.topic: topic for topic in report.retention.topics}
-    # The run asked for the time of the first record behind the archived ones, which the broker has.
+    # The run asked for the time of the first record after the archived ones, which the broker has.
     assert seconds(first.recovery.last_time) - 60 < seconds(times[lost].oldest_time)
     assert times[lost].oldest_time < times[whole].oldest_time
 
@@ -146,7 +146,7 @@ def test_brokers_that_do_not_answer_any_more_cost_the_facts_and_not_the_run(
     assert (report.retention, report.size.records) == (None, 10)
 
 
-def test_what_lies_behind_an_open_transaction_is_not_promised(
+def test_what_lies_after_an_open_transaction_is_not_promised(
     kafka: KafkaBroker, topics: Topics, unique: str, tmp_path: Path
 ) -> None:
     """A backup gets it only when the transaction has ended, and the cluster may delete it before."""

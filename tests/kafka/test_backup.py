@@ -161,7 +161,7 @@ def test_transactions_keep_their_batches_markers_and_aborts(backups: Backups, to
     assert backups.faults() == []
 
 
-def test_positions_that_no_client_reads_from_are_told_by_number_and_name(
+def test_positions_that_no_client_reads_from_are_reported_by_number_and_name(
     backups: Backups, topics: Topics, unique: str
 ) -> None:
     """Sarama commits -1 and -2 for the end and the beginning, and anybody may commit an offset past the end."""
@@ -272,7 +272,7 @@ def test_records_gone_before_they_were_archived_are_named(
     assert (again.outcome, again.records, again.loss_total) == ("Succeeded", 0, 0), "recorded for good"
 
 
-def test_run_that_has_lost_records_erases_all_the_same_and_can_go_on(
+def test_run_that_has_lost_records_erases_all_the_same_and_can_continue(
     backups: Backups, topics: Topics, unique: str, tmp_path: Path
 ) -> None:
     topics.create(unique)
@@ -314,7 +314,7 @@ class OneByOne(Runner):
 
 @pytest.mark.deep
 @pytest.mark.parametrize(("log_start", "backwards"), examples.covered([1000, 1500, 1100], [False, True]))
-def test_log_start_may_move_into_or_past_a_batch_across_a_bound_while_the_run_goes_on(
+def test_log_start_may_move_into_or_past_a_batch_across_a_bound_while_the_run_continues(
     backups: Backups, topics: Topics, unique: str, monkeypatch: pytest.MonkeyPatch, log_start: int, backwards: bool
 ) -> None:
     monkeypatch.setattr(making, "CHUNK_BYTES", 100 << 10)
@@ -332,7 +332,7 @@ def test_log_start_may_move_into_or_past_a_batch_across_a_bound_while_the_run_go
     assert (again.outcome, again.records, again.loss_total) == ("Succeeded", 0, 0)
 
 
-def test_stored_plan_goes_on_though_its_gap_is_settled_in_part(backups: Backups, topics: Topics, unique: str) -> None:
+def test_stored_plan_continues_though_its_gap_is_settled_in_part(backups: Backups, topics: Topics, unique: str) -> None:
     topics.create(unique)
     topics.produce(unique, numbers(100))
     backups.run(unique, run_id="first")
@@ -452,7 +452,9 @@ def test_name_that_chooses_no_topic_beside_others_fails_the_run_when_the_others_
     assert (result.coverage.protected, result.coverage.unmatched) == (1, 1)
 
 
-def test_topic_that_was_deleted_since_the_last_backup_is_told(backups: Backups, topics: Topics, unique: str) -> None:
+def test_topic_that_was_deleted_since_the_last_backup_is_reported(
+    backups: Backups, topics: Topics, unique: str
+) -> None:
     for name in (unique, f"{unique}-gone"):
         topics.create(name)
         topics.produce(name, numbers(10))
@@ -563,7 +565,7 @@ def test_task_whose_topic_is_gone_gives_up_its_offsets(backups: Backups, topics:
 def driver(
     backups: Backups, folder: Path, request: RunRequest, master: str | None, *, dies_by: signal.Signals | None = None
 ) -> subprocess.Popen[str]:
-    """The driver as the Job starts it, or with `--master`. It may get a signal behind its first receipt."""
+    """The driver as the Job starts it, or with `--master`. It may get a signal after its first receipt."""
     folder.mkdir(exist_ok=True)
     file = folder / "request.json"
     file.write_text(request.to_json())
@@ -602,7 +604,7 @@ def many_partitions(topics: Topics, name: str) -> None:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("master", [None, "local[1]"][: examples.number(1, deep=2)])
-def test_driver_killed_in_the_middle_goes_on_where_it_was(
+def test_driver_killed_in_the_middle_continues_where_it_was(
     backups: Backups, topics: Topics, unique: str, tmp_path: Path, master: str | None
 ) -> None:
     many_partitions(topics, unique)
@@ -631,7 +633,7 @@ def test_driver_killed_in_the_middle_goes_on_where_it_was(
 
 @pytest.mark.deep
 @pytest.mark.parametrize("master", [None, "local[1]"][: examples.number(1, deep=2)])
-def test_driver_that_is_asked_to_stop_says_so_and_can_go_on(
+def test_driver_that_is_asked_to_stop_says_so_and_can_continue(
     backups: Backups, topics: Topics, unique: str, tmp_path: Path, master: str | None
 ) -> None:
     many_partitions(topics, unique)

@@ -328,7 +328,7 @@ def test_files_that_a_killed_run_left_old_are_made_by_the_next(backups: Backups,
 
 @pytest.mark.deep
 @pytest.mark.parametrize("format_name", FORMATS[: examples.number(1, deep=2)])
-def test_driver_killed_in_the_middle_goes_on_where_it_was(
+def test_driver_killed_in_the_middle_continues_where_it_was(
     backups: Backups, topics: Topics, unique: str, tmp_path: Path, format_name: str
 ) -> None:
     many_partitions(topics, unique)
@@ -491,7 +491,7 @@ def test_topic_with_a_name_too_long_for_files_is_refused_before_anything_is_writ
     assert objects(backups) == {}
 
 
-def test_name_that_an_object_store_refuses_is_told(s3_backups: Backups, topics: Topics, unique: str) -> None:
+def test_name_that_an_object_store_refuses_is_reported(s3_backups: Backups, topics: Topics, unique: str) -> None:
     topic = f"{unique}{'t' * 249}"[:249]
     topics.produce(topics.create(topic), numbers(10))
     result = s3_backups.run(f"{unique}.*", format="Avro", topics=only(f"{unique}.*"))
@@ -564,7 +564,7 @@ def test_loss_of_records_is_refused_before_anything_is_written(backups: Backups,
     assert backups.state().topics == {}
 
 
-def test_loss_that_is_allowed_is_told_in_the_result_and_in_a_file(
+def test_loss_that_is_allowed_is_reported_in_the_result_and_in_a_file(
     backups: Backups, topics: Topics, unique: str
 ) -> None:
     lossy(topics, unique)

@@ -25,7 +25,7 @@ def test_broker_keeps_address_and_topics_over_a_crash(second_kafka: KafkaBroker,
     assert "Log starting offset: 0" in dumped.stdout
 
 
-def test_a_tool_that_fails_is_told_and_the_next_one_runs(kafka: KafkaBroker) -> None:
+def test_a_tool_that_fails_is_reported_and_the_next_one_runs(kafka: KafkaBroker) -> None:
     with pytest.raises(CommandFailed, match=r"(?s)DumpLogSegments\nexit 1\n.*--files <String"):
         dump_log_segments()
     log = next(kafka.data_dir.glob("__cluster_metadata-0/*.log"))

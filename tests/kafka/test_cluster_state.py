@@ -62,7 +62,7 @@ def grant(strict: KafkaBroker, resource: str, name: str, *operations: str) -> No
     eventually(lambda: set(wanted) <= set(control.acls().items or ()))
 
 
-def test_acls_and_quotas_that_are_set_are_told(strict: KafkaBroker) -> None:
+def test_acls_and_quotas_that_are_set_are_reported(strict: KafkaBroker) -> None:
     control = control_plane(strict)
     (refused,) = control.create_acls([ALICE, NOT_ONE, MALLORY])
     assert refused.item == NOT_ONE

@@ -134,7 +134,7 @@ def test_what_tells_the_incarnation_is_retrieved_of_other_partitions_too(world: 
     assert retrieved_partitions(world) == {"partition=0", "partition=1"}
 
 
-# ---- the archive goes on
+# ---- the archive continues
 
 
 def while_it_waits(world: World, action: Callable[[], Any], **more: Any) -> RunResult:
@@ -168,7 +168,7 @@ def test_what_retention_removes_while_a_restore_waits_for_it_comes_all_the_same(
     assert world.restored() == result.records == (25 if more else 60)
 
 
-def test_what_is_deleted_while_a_restore_waits_for_it_is_told(world: World, tmp_path: Path) -> None:
+def test_what_is_deleted_while_a_restore_waits_for_it_is_reported(world: World, tmp_path: Path) -> None:
     """The state lies elsewhere, so nobody saw that the restore waits."""
     result = while_it_waits(world, lambda: retain(world), state={"uri": tmp_path.as_uri()})
     assert world.restored() == result.records == 1
@@ -190,7 +190,7 @@ def test_an_object_that_the_store_calls_readable_and_does_not_give_is_named(
 
 
 @pytest.mark.parametrize("part", ["/catalog/", "archive.json"])
-def test_a_cold_catalog_is_told_as_a_wrong_rule(world: World, part: str) -> None:
+def test_a_cold_catalog_is_reported_as_a_wrong_rule(world: World, part: str) -> None:
     world.cold.freeze(part)
     with pytest.raises(
         ObjectCold,

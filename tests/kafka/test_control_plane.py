@@ -110,7 +110,7 @@ def test_an_advertised_address_that_cannot_be_reached_is_named(address: str) -> 
 
 
 @pytest.mark.parametrize("listener", ["sasl_bootstrap", "ssl_bootstrap"])
-def test_a_listener_that_wants_more_than_plaintext_is_told_by_what_it_does(
+def test_a_listener_that_wants_more_than_plaintext_is_reported_by_what_it_does(
     secure_kafka: KafkaBroker, listener: str
 ) -> None:
     address: str = getattr(secure_kafka, listener)

@@ -103,7 +103,7 @@ def test_what_was_converted_there_and_back_can_be_restored(
 
 
 @pytest.mark.parametrize("format_name", ["Kafka", "Records"])
-def test_a_backup_goes_on_in_an_archive_that_was_converted(
+def test_a_backup_continues_in_an_archive_that_was_converted(
     topics: Topics, spark_context: SparkContext, tmp_path: Path, unique: str, format_name: str
 ) -> None:
     """It fetches what is new, and nothing of what retention had removed before."""
@@ -137,7 +137,7 @@ def test_a_backup_goes_on_in_an_archive_that_was_converted(
 
 @pytest.mark.deep
 @pytest.mark.parametrize("format_name", ["Records", "Kafka"][: examples.number(1, deep=2)])
-def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path, format_name: str) -> None:
+def test_a_run_that_is_killed_continues_where_it_was(tmp_path: Path, format_name: str) -> None:
     """Killed at once with all its workers, as a pod is, when a part of it was committed."""
     source, target = folder(tmp_path / "source"), folder(tmp_path / "target")
     large_archive(source)

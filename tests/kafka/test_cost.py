@@ -102,7 +102,7 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=["Kafka", "Zstd", "Records", "Avro"])
-def test_runs_make_the_requests_that_are_told(
+def test_runs_make_the_requests_that_are_reported(
     kafka: KafkaBroker,
     s3: S3Server,
     bucket: str,

@@ -207,7 +207,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the commit", "after the commit"])
-def test_run_that_is_killed_at_the_branch_goes_on(cut: Mapping[str, History], after: bool) -> None:
+def test_run_that_is_killed_at_the_branch_continues(cut: Mapping[str, History], after: bool) -> None:
     history = cut["killed-after" if after else "killed-before"]
     branch_off = Writer.branch
 

@@ -327,7 +327,7 @@ class TestKilled:
             ("DrillTopics.delete", "after", 0),
         ],
     )
-    def test_the_next_attempt_deletes_what_is_left_and_begins_anew(
+    def test_the_next_attempt_deletes_what_is_left_and_begins_again(
         self, kafka: KafkaBroker, archive: Path, prefix: str, where: str, when: str, topics: int
     ) -> None:
         spec = drill_spec(kafka, archive, prefix)
@@ -446,7 +446,7 @@ def document(spec: dict[str, Any]) -> str:
 
 
 @pytest.mark.usefixtures("storage_environment")
-def test_a_drill_goes_on_when_the_answer_to_its_note_is_lost(
+def test_a_drill_continues_when_the_answer_to_its_note_is_lost(
     kafka: KafkaBroker, s3: S3Server, bucket: str, proxy: S3Proxy, unique: str, prefix: str, tmp_path: Path
 ) -> None:
     create_topic(kafka.bootstrap, unique, 1)

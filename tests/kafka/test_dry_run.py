@@ -122,7 +122,7 @@ class TestWhatWouldBeDone:
         assert any("belong to aborted transactions and are left out, for which" in one for one in report.not_checked)
 
     @pytest.mark.parametrize("kind", ["any", "same", "divided"])
-    def test_records_of_aborted_transactions_are_told_before_and_after(
+    def test_records_of_aborted_transactions_are_reported_before_and_after(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path, kind: str
     ) -> None:
         create_topic(kafka.bootstrap, unique, 2)
@@ -148,7 +148,7 @@ class TestWhatWouldBeDone:
         _, report = find_out(kafka, tmp_path, restore_spec(kafka, tmp_path), unique)
         assert (report.records, report.aborted_records, report.counts) == (10, 0, "Exact")
 
-    def test_a_topic_that_is_appended_to_is_told_as_one_that_exists(
+    def test_a_topic_that_is_appended_to_is_reported_as_one_that_exists(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path
     ) -> None:
         create_topic(kafka.bootstrap, unique)
@@ -185,7 +185,7 @@ class TestWhatWouldBeDone:
         assert result.message.startswith("Nothing would be written: run dry-1 has done this restore and ended at 20")
         assert report.topics == 0
 
-    def test_positions_are_told_at_the_offsets_that_the_restore_gives_them(
+    def test_positions_are_reported_at_the_offsets_that_the_restore_gives_them(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path
     ) -> None:
         """The records that were aborted, and the markers, are gaps in the source, and not in the target."""
@@ -231,7 +231,7 @@ class TestWhatWouldBeDone:
 
 
 class TestWhatWouldBeRefused:
-    def test_all_reasons_are_told_at_once(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+    def test_all_reasons_are_reported_at_once(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
         names = [f"{unique}-{letter}" for letter in "abc"]
         for name in names:
             create_topic(kafka.bootstrap, name)
@@ -345,7 +345,7 @@ class TestBackup:
         assert dry_backup(spec)["records"] == 5
         assert stored(root) == before
 
-    def test_all_that_would_make_it_fail_is_told(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+    def test_all_that_would_make_it_fail_is_reported(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
         create_topic(kafka.bootstrap, unique)
         produce(kafka.bootstrap, unique, numbered(50))
         back_up(backup_spec(kafka, tmp_path, unique))
@@ -424,7 +424,7 @@ def _dies(*_: Any) -> None:
     raise ConnectionAbortedError
 
 
-def test_rights_that_are_missing_are_told_at_once(
+def test_rights_that_are_missing_are_reported_at_once(
     strict: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(ENV_KAFKA_USERNAME, strict.username)

@@ -75,7 +75,7 @@ def test_older_versions_and_unfinished_uploads_go_too(versions: S3Server, unique
     assert len(others) == 2, "other topics keep their versions"
 
 
-def test_an_erasure_that_may_not_delete_versions_says_so_and_goes_on_later(versions: S3Server, unique: str) -> None:
+def test_an_erasure_that_may_not_delete_versions_says_so_and_continues_later(versions: S3Server, unique: str) -> None:
     bucket = versions.create_versioned_bucket(unique)
     archived(opened(versions, bucket))
     storage = permitted(versions, bucket, of_bucket=("s3:ListBucketVersions",))

@@ -362,12 +362,12 @@ bring_back(spec)
 
 
 def killed_behind(step: str, spec: Mapping[str, Any]) -> None:
-    """Begin the restore in a process of its own, or go on with it, and kill that behind this step."""
+    """Begin the restore in a process of its own, or continue with it, and kill that behind this step."""
     found = script(_DRIVER, step, json.dumps(spec))
     assert found.returncode == -signal.SIGKILL, found.stderr
 
 
-def test_a_run_that_is_killed_behind_each_of_its_steps_ends_right(
+def test_a_run_that_is_killed_after_each_of_its_steps_ends_right(
     lost: Lost, broker: KafkaBroker, tmp_path: Path
 ) -> None:
     spec = everything(broker, lost.root, state={"uri": tmp_path.as_uri()})
@@ -622,7 +622,7 @@ def test_the_rights_that_are_documented_are_enough_and_none_too_many(
     assert report.refusals == ()
     revoke(broker, operations[-1])
     with monkeypatch.context() as patched:
-        patched.setattr(planner, "check_everything", lambda *_: [])  # the right is taken away behind the check
+        patched.setattr(planner, "check_everything", lambda *_: [])  # the right is taken away after the check
         with pytest.raises(BrokerRefused, match="The user may not set client quotas"):
             bring_back(spec)
     grant(broker, *where, operations[-1])
@@ -673,7 +673,7 @@ def test_acls_of_the_cluster_that_take_the_rights_of_the_user_come_last(
     assert (found.acls_added, found.acls_refused, found.quotas_added) == (1042, 0, 5)
 
 
-def test_a_run_that_is_killed_behind_acls_of_topics_that_take_its_rights_goes_on_with_the_others(
+def test_a_run_that_is_killed_behind_acls_of_topics_that_take_its_rights_continues_with_the_others(
     lost: Lost, trusting: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The user has no ACL of its own, and may do all with what nobody has one for. The run is killed twice."""

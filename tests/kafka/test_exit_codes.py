@@ -76,7 +76,7 @@ def test_a_result_that_cannot_be_stored_does_not_say_that_nothing_was_written(
     assert found.value.exit_code == ExitCode.INCOMPLETE
 
 
-def test_a_run_that_goes_on_may_have_written_before(
+def test_a_run_that_continues_may_have_written_before(
     spec: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(CreatedTopics, "create", changed)

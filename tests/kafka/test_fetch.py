@@ -177,7 +177,7 @@ def own_broker(_own_broker: KafkaBroker) -> KafkaBroker:
     return running(_own_broker)
 
 
-def test_topic_nobody_knows_is_gone_and_not_created(own_broker: KafkaBroker, unique: str) -> None:
+def test_topic_is_unknown_is_gone_and_not_created(own_broker: KafkaBroker, unique: str) -> None:
     broker = own_broker
 
     async def work() -> None:
@@ -210,7 +210,7 @@ def test_other_incarnation_is_never_read(kafka: KafkaBroker, unique: str) -> Non
     run(work())
 
 
-def test_stream_goes_on_when_the_broker_is_killed_and_comes_back(own_broker: KafkaBroker, unique: str) -> None:
+def test_stream_continues_when_the_broker_is_killed_and_comes_back(own_broker: KafkaBroker, unique: str) -> None:
     broker = own_broker
     create(broker, unique)
 
@@ -337,7 +337,7 @@ def test_megabytes_over_tls_and_login_are_the_brokers_log(
     run(work())
 
 
-def test_stream_goes_on_when_the_broker_ends_the_login_session(own_broker: KafkaBroker, unique: str) -> None:
+def test_stream_continues_when_the_broker_ends_the_login_session(own_broker: KafkaBroker, unique: str) -> None:
     broker = own_broker
     create(broker, unique)
 

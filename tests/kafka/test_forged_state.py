@@ -382,7 +382,7 @@ class TestNotesOfWhatIsDone:
 
 
 def _dies(item: Any) -> None:
-    if type(item) is tuple:  # the tasks that restore, behind the check of the archive
+    if type(item) is tuple:  # the tasks that restore, after the check of the archive
         raise ConnectionAbortedError
 
 
@@ -418,7 +418,7 @@ class TestGroupChanges:
             assert len(run.rollback(RestoreGroups(include=(f"{unique}-own",), restore="Translate")).positions) == 1  # type: ignore[arg-type]
         assert (f"{unique}-copy", 0) not in positions(kafka, f"{unique}-own")
 
-    def test_a_group_is_not_set_behind_what_was_restored(self, kafka: KafkaBroker, root: Path, unique: str) -> None:
+    def test_a_group_is_not_set_after_what_was_restored(self, kafka: KafkaBroker, root: Path, unique: str) -> None:
         commit(kafka, f"{unique}-own", unique, 4)
         back_up(backup_spec(kafka, root, unique), "backup-2")
         spec = restore_spec(kafka, root)

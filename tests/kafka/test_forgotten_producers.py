@@ -249,7 +249,7 @@ def test_a_pause_after_which_the_producer_is_forgotten(case: Case) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_what_two_attempts_wrote_is_no_success(case: Case) -> None:
-    """An attempt that goes on does not know whether an earlier one is dead."""
+    """An attempt that continues does not know whether an earlier one is dead."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         at_requests(monkeypatch, PRODUCE, (4,), cut_before)
         with pytest.raises(PowerCut):
@@ -261,7 +261,7 @@ def test_what_two_attempts_wrote_is_no_success(case: Case) -> None:
 
 
 @pytest.mark.parametrize("mode", ["Divided", "Divided, Append"])
-def test_what_an_earlier_attempt_writes_behind_the_look_is_no_success(case: Case) -> None:
+def test_what_an_earlier_attempt_writes_after_the_look_is_no_success(case: Case) -> None:
     """The driver looks for the places of all pairs, and its tasks begin later."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         at_requests(monkeypatch, PRODUCE, (0,), cut_before)
@@ -280,7 +280,7 @@ def test_what_an_earlier_attempt_writes_behind_the_look_is_no_success(case: Case
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_driver_killed_before_or_behind_its_requests_for_producer_ids(case: Case) -> None:
+def test_a_driver_killed_before_or_after_its_requests_for_producer_ids(case: Case) -> None:
     """So it dies before it has a plan, and between the plan and the first record."""
     for number in range(3):
         for cut in (cut_before, cut_behind):

@@ -94,7 +94,7 @@ def once(act: Callable[[], None]) -> Callable[[Any], None]:
     return before
 
 
-def test_records_behind_a_forgotten_high_watermark_are_no_gap(backup: Backup, cluster: KafkaCluster) -> None:
+def test_records_after_a_forgotten_high_watermark_are_no_gap(backup: Backup, cluster: KafkaCluster) -> None:
     """One of a partition's brokers came back first: it has every record, and gives none above the high watermark that
     it remembers until others are in sync."""
     cluster.create_topic(backup.topic, [[1, 2]], {"min.insync.replicas": "2"})
@@ -270,7 +270,7 @@ def test_estimates_of_sizes_neither_fail_a_run_nor_hold_it_up(
 
 
 @pytest.mark.parametrize("again", [True, False])
-def test_topic_that_goes_while_a_run_is_planned_is_told(
+def test_topic_that_goes_while_a_run_is_planned_is_reported(
     backup: Backup, cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch, again: bool
 ) -> None:
     cluster.create_topic(backup.topic, [[1, 2, 3]])

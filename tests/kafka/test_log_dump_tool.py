@@ -68,7 +68,7 @@ def broker_log(second_broker: KafkaBroker, tmp_path_factory: pytest.TempPathFact
         end_transaction(broker.bootstrap, within, [(MIXED, 0)], commit=bool(round_ % 3))
         if round_ == 7:
             end_transaction(broker.bootstrap, open_writer, [(MIXED, 0)], commit=False)
-    del writer, within, open_writer  # they would go on looking for the broker
+    del writer, within, open_writer  # they would continue looking for the broker
     broker.stop()
     folder = tmp_path_factory.mktemp(MIXED)
     for path in (broker.data_dir / f"{MIXED}-0").iterdir():

@@ -117,7 +117,7 @@ def test_acls_of_a_range_of_addresses_are_refused_by_name(old: Old) -> None:
     assert (state.acls, state.acls_added, state.acls_refused) == (3, 1, 2)
 
 
-def test_groups_that_commit_positions_come_back_and_go_on(old: Old) -> None:
+def test_groups_that_commit_positions_come_back_and_continue(old: Old) -> None:
     """The first member makes of each the kind that its cluster has."""
     listed = control_plane(old.broker).listed_groups()
     assert {"plain", "readers", "counting"} <= set(listed)
@@ -164,7 +164,7 @@ def test_a_topic_without_a_cleanup_policy_keeps_its_records_for_ever(old: Old) -
         assert [record[2] for record in committed(old.broker, topic)] == [b"%d" % number for number in range(30)]
 
 
-def test_nothing_else_is_told(old: Old) -> None:
+def test_nothing_else_is_reported(old: Old) -> None:
     """A restore without losses has no warning that somebody has to read."""
     known = ("ACLs could not be set", "features of the source", "share group", "configurations could not be set")
     assert [text for text in old.result.warnings if not any(word in text for word in known)] == []

@@ -1,4 +1,4 @@
-"""Retention of an archive in a bucket with object lock: what the store does not give up is told, and tried again."""
+"""Retention of an archive in a bucket with object lock: what the store keeps is reported, and tried again."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -15,7 +15,7 @@ from tests.unit.archive.build import archive_of, chunk
 RULES = RetentionRules(RetentionLimits(max_age=1000), KeepRules(), 0)
 
 
-def test_locked_objects_stay_are_told_and_go_when_their_lock_has_gone(
+def test_locked_objects_stay_are_reported_and_go_when_their_lock_has_gone(
     s3: S3Server, unique: str, storage_environment: None
 ) -> None:
     bucket = s3.create_locked_bucket(unique)

@@ -1,4 +1,4 @@
-"""A pattern that chooses no group or topic is told by name: with a mistyped one nothing is done, and all looks well."""
+"""A pattern that chooses no group or topic is reported by name: a mistyped one does nothing, and all seems well."""
 
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ def test_a_restore_tells_rules_that_rename_nothing(kept: Kept) -> None:
     ]
 
 
-def test_a_mistyped_rule_is_told_where_a_topic_is_there_already(kept: Kept) -> None:
+def test_a_mistyped_rule_is_reported_where_a_topic_is_there_already(kept: Kept) -> None:
     """The hint would have somebody delete the topic that the rule was to leave alone."""
     back_up(kept.spec)
     spec = {**kept.restoring(), "topics": {"rename": [{"from": TYPO, "to": "other"}]}}
@@ -94,7 +94,7 @@ def test_a_mistyped_rule_is_told_where_a_topic_is_there_already(kept: Kept) -> N
         assert message.startswith(f"topic {kept.topic} already exists on the target {text} Delete them")
 
 
-def test_a_point_without_positions_of_groups_is_told(kept: Kept, tmp_path: Path) -> None:
+def test_a_point_without_positions_of_groups_is_reported(kept: Kept, tmp_path: Path) -> None:
     back_up(kept.spec)
     spec = {**kept.restoring(), "point": {"asOf": "2023-11-15T00:00:00Z"}}
     why = "its consumers begin where auto.offset.reset says: the archive holds no positions of consumer groups"

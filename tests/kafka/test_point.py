@@ -156,7 +156,7 @@ class TestPoints:
         expected = {at: [record for record in records if record[4] < time] for at, records in source.items()}
         check(kafka, archived, unique, "twice", expected)
 
-    def test_before_the_first_and_behind_the_last_record(self, kafka: KafkaBroker, unique: str, archived: Path) -> None:
+    def test_before_the_first_and_after_the_last_record(self, kafka: KafkaBroker, unique: str, archived: Path) -> None:
         early, late = iso(NOON - 9 * HOUR), iso(NOON + 99 * HOUR)
         source = {partition: committed(kafka, unique, partition) for partition in range(2)}
         with pytest.raises(NothingToRestore, match=r"is outside of spec\.point"):
@@ -187,7 +187,7 @@ class TestPoints:
         offsets = [{"topic": unique, "partition": 0, "offset": 1800}, {"topic": unique, "partition": 1, "offset": 2200}]
         assert moved({"offsets": offsets}, "offsets") == {0: 150, 1: 2100}
         before_all = moved({"timestamp": iso(NOON + 2 * HOUR)}, "early")
-        assert before_all == {}  # no run had ended then: nobody knows where the group stood
+        assert before_all == {}  # no run had ended then: it is unknown where the group stood
 
     def test_what_cannot_be_is_refused(self, kafka: KafkaBroker, unique: str, archived: Path) -> None:
         refused: list[tuple[dict[str, Any], str]] = [

@@ -150,7 +150,7 @@ class Bed:
 
 
 def backup(bed: Bed) -> None:
-    """A run that goes on with what another has begun, and a writer that takes back what it has sent."""
+    """A run that continues with what another has begun, and a writer that takes back what it has sent."""
     bed.produce()
     back_up(bed.spec(), f"backup-{time.monotonic_ns()}")
     give_up(bed.place.opened)

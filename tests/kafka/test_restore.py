@@ -196,7 +196,7 @@ class TestAnotherCluster:
         assert comparison.equal, str(comparison)
         assert topic_settings(kafka, f"{unique}-copy") == {"max.message.bytes": "6000000"}
 
-    def test_retention_that_will_delete_what_was_restored_is_told(
+    def test_retention_that_will_delete_what_was_restored_is_reported(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         create_topic(kafka.bootstrap, unique, 1, NO_RETENTION)
@@ -259,7 +259,7 @@ class TestExistingTopics:
         assert f"{names[2]}-copy" not in topic_names(kafka.bootstrap)
         assert not (tmp_path / "runs" / "restore-1" / "restore-plan.json").exists()
 
-    def test_append_writes_behind_what_is_there(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+    def test_append_writes_after_what_is_there(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
         copy = f"{unique}-copy"
         create_topic(kafka.bootstrap, unique, 2)
         produce(kafka.bootstrap, unique, numbered(50), compression="gzip")
@@ -636,7 +636,7 @@ class TestMerged:
 
     @pytest.mark.deep
     @pytest.mark.parametrize("mode", ["Fail", "Append"][: examples.number(1, deep=2)])
-    def test_a_driver_killed_in_the_middle_goes_on_where_it_was(
+    def test_a_driver_killed_in_the_middle_continues_where_it_was(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path, mode: str
     ) -> None:
         root = tmp_path / "archive"
@@ -750,7 +750,7 @@ class TestViews:
         assert result.records == 10
         assert any("dead-run has not succeeded" in warning for warning in result.warnings)
 
-    def test_what_is_archived_behind_a_loss_that_nobody_has_accepted_yet_is_restored(
+    def test_what_is_archived_after_a_loss_that_nobody_has_accepted_yet_is_restored(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path
     ) -> None:
         create_topic(kafka.bootstrap, unique)
@@ -784,7 +784,7 @@ class TestViews:
         assert result.loss == ()
         assert any("no backup of this archive has succeeded" in warning for warning in result.warnings)
 
-    def test_a_marker_is_believed_more_than_the_index_and_it_is_told(
+    def test_a_marker_is_believed_more_than_the_index_and_it_is_reported(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path
     ) -> None:
         batches = [
@@ -801,7 +801,7 @@ class TestViews:
         assert "producer 1 with offsets 0 to 7 ends with an ABORT marker" in lines
         assert "and 1 more transactions" in lines
 
-    def test_what_nobody_knows_of_transactions_is_left_out_and_told(
+    def test_what_is_unknown_of_transactions_is_left_out_and_told(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path
     ) -> None:
         """The index is lost, and the log ends before the marker."""
@@ -818,7 +818,7 @@ class TestViews:
         assert [(fact.start, fact.end) for fact in result.loss] == [(0, 5)]
         assert result.loss[0].reason == "outcome of a transaction of producer 1 is not archived"
 
-    def test_what_a_failed_run_has_not_archived_is_told_also_at_the_front(
+    def test_what_a_failed_run_has_not_archived_is_reported_also_at_the_front(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path
     ) -> None:
         storage = open_uri(tmp_path.as_uri())

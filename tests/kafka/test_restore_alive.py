@@ -1,4 +1,4 @@
-"""A restore whose driver goes on is not resumed by another one."""
+"""A restore whose driver continues is not resumed by another one."""
 
 import json
 import os
@@ -49,7 +49,7 @@ class Held:
             assert self.released.wait(300)
 
 
-def test_a_restore_whose_driver_goes_on_is_not_resumed(
+def test_a_restore_whose_driver_continues_is_not_resumed(
     kafka: KafkaBroker, begun: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_note, "BEAT_SECONDS", 0.1)
@@ -114,10 +114,10 @@ def test_a_restore_that_has_failed_or_was_cancelled_is_resumed_at_once(
     assert stored == ["result.json", "alive.json"] * 3, "it says that it has ended before its result is there"
 
 
-def test_a_restore_whose_driver_was_stopped_is_resumed_and_ends_when_it_goes_on(
+def test_a_restore_whose_driver_was_stopped_is_resumed_and_ends_when_it_continues(
     kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SIGSTOP: the last note of the driver says that it goes on, and does not change any more, as with SIGKILL. It has
+    """SIGSTOP: the last note of the driver says that it continues, and changes no more, as with SIGKILL. It has
     too much to send to be done before or behind that."""
     create_topic(kafka.bootstrap, unique, 2, {"retention.ms": "123456789"})
     for partition in range(2):

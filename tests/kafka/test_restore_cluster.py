@@ -224,7 +224,7 @@ def test_append_under_kills(cluster: KafkaCluster, archived: Archived) -> None:
 def test_a_broker_that_dies_while_a_topic_is_replaced(
     cluster: KafkaCluster, archived: Archived, monkeypatch: pytest.MonkeyPatch, comes_back: str
 ) -> None:
-    """SIGKILL of the old topic's leader behind the deletion, before the creation: it comes back with the old log."""
+    """SIGKILL of the old topic's leader after the deletion, before the creation: it comes back with the old log."""
     copy = archived.copy
     cluster.create_topic(copy, [[1, 2], [2, 3], [3, 1]], NO_RETENTION)
     for partition in range(3):

@@ -35,14 +35,14 @@ def counted(kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest
     return tmp_path / "runs" / "restore-1" / "counted.json"
 
 
-def create_anew(kafka: KafkaBroker, topic: str) -> None:
+def create_again(kafka: KafkaBroker, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin.delete_topics([topic])[topic].result(30)
 
     def is_created() -> bool:
         try:
             create_topic(kafka.bootstrap, topic, 2)
-        except KafkaException:  # its deletion goes on
+        except KafkaException:  # its deletion continues
             return False
         return True
 
@@ -56,12 +56,12 @@ def as_without_ids(counted: Path) -> None:
 
 
 @pytest.mark.parametrize("without_ids", [False, True], ids=["with ids", "without ids"])
-def test_a_topic_that_was_created_anew_is_not_taken_for_the_counted_one(
+def test_a_topic_that_was_created_again_is_not_taken_for_the_counted_one(
     kafka: KafkaBroker, unique: str, tmp_path: Path, counted: Path, without_ids: bool
 ) -> None:
     if without_ids:
         as_without_ids(counted)
-    create_anew(kafka, f"{unique}-copy")
+    create_again(kafka, f"{unique}-copy")
     with pytest.raises(TargetChanged, match=f"{unique}-copy"):
         bring_back(restore_spec(kafka, tmp_path))
     with pytest.raises(TargetChanged, match=f"{unique}-copy"):

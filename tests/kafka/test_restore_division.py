@@ -79,7 +79,7 @@ def make_batches(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
 
 
 def spec(kafka: KafkaBroker | KafkaCluster, root: Path, partitions: int, **more: Any) -> dict[str, Any]:
-    """A restore of every topic, with -copy behind its name, into so many partitions."""
+    """A restore of every topic, with -copy after its name, into so many partitions."""
     found = restore_spec(kafka, root, **more)
     return {**found, "topics": {**found["topics"], "partitionCount": partitions}}
 
@@ -261,7 +261,7 @@ class TestCrashes:
         make_batches(monkeypatch, 1500)
 
     @pytest.mark.parametrize("mode", ["Fail", "Append"])
-    def test_it_goes_on_wherever_it_dies(
+    def test_it_continues_wherever_it_dies(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path, small_batches: None, mode: str
     ) -> None:
         source(kafka, unique, 3, size=200)
@@ -309,7 +309,7 @@ class TestCrashes:
         assert len(restored) == 2
         assert_divided(read(kafka, unique, 3), read(kafka, f"{unique}-copy", 2))
 
-    def test_each_target_is_read_once_to_go_on(
+    def test_each_target_is_read_once_to_continue(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path, small_batches: None
     ) -> None:
         source(kafka, unique, 3)
@@ -357,7 +357,7 @@ class TestCrashes:
             bring_back(spec(kafka, tmp_path, 2, suffix="-b"), "restore-2", runner=Writes(kafka, f"{unique}-b"))
 
     @pytest.mark.parametrize("mode", ["Fail", "Append"])
-    def test_a_driver_killed_twice_goes_on_where_it_was(
+    def test_a_driver_killed_twice_continues_where_it_was(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path, mode: str
     ) -> None:
         root, copy = tmp_path / "archive", f"{unique}-copy"
@@ -381,7 +381,7 @@ class TestCrashes:
 
 
 class Writes(Runner):
-    """Writes a record to a topic, behind all that is restored."""
+    """Writes a record to a topic, after all that is restored."""
 
     def __init__(self, kafka: KafkaBroker, topic: str) -> None:
         self._kafka = kafka
@@ -480,7 +480,7 @@ class TestEvidence:
         assert "merged 10 small segments" in back_up(merging, "merge").message
         assert bring_back(wanted).records == 180
 
-    def test_that_was_erased_is_told_as_an_erasure(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+    def test_that_was_erased_is_reported_as_an_erasure(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
         _, only = keys_by_crc32(2)
         by_hand = [Record(key, b"v", NOW, [], target_of(key, 0, 2)) for key in only[100:108]]
         create_topic(kafka.bootstrap, unique, 2, NO_RETENTION)

@@ -126,7 +126,7 @@ def test_leaders_that_are_killed(cluster: KafkaCluster, archived: Archived, mode
 @pytest.mark.deep
 @pytest.mark.parametrize("mode", ["Fail", "Append"][: examples.number(1, deep=2)])
 def test_what_an_unclean_election_took_is_sent_again(cluster: KafkaCluster, archived: Archived, mode: str) -> None:
-    """One partition of the target loses records. The pairs of the others go on where they were."""
+    """One partition of the target loses records. The pairs of the others continue where they were."""
     copy = archived.copy
     if mode == "Append":
         cluster.create_topic(copy, [[1, 2]] * TARGETS, NO_RETENTION)

@@ -1,4 +1,4 @@
-"""A restore whose resource is deleted and created anew is not done twice: it is known by what lies in the archive."""
+"""A restore whose resource is deleted and created again is not done twice: it is known by what lies in the archive."""
 
 import os
 import subprocess
@@ -44,7 +44,7 @@ def perform(request: RunRequest) -> RunResult:
 
 
 class GitOps:
-    """A KafkaRestore in Git that appends. Each run id is that of a resource which was created anew."""
+    """A KafkaRestore in Git that appends. Each run id is that of a resource which was created again."""
 
     def __init__(self, kafka: KafkaBroker, topic: str, folder: Path) -> None:
         self._kafka = kafka
@@ -96,7 +96,9 @@ def archived(kafka: KafkaBroker, topic: str, folder: Path, megabytes: int) -> in
     return len(committed(kafka, topic))
 
 
-def test_a_restore_that_is_created_anew_finds_that_it_was_done(kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+def test_a_restore_that_is_created_again_finds_that_it_was_done(
+    kafka: KafkaBroker, unique: str, tmp_path: Path
+) -> None:
     whole = archived(kafka, unique, tmp_path, 8)
     git = GitOps(kafka, unique, tmp_path)
 
@@ -106,7 +108,7 @@ def test_a_restore_that_is_created_anew_finds_that_it_was_done(kafka: KafkaBroke
     kill(driver)
     with pytest.raises(RestoreUnfinished, match="Run first of KafkaRestore team/again has begun to append"):
         git.run("second")
-    # It goes on, and its driver is killed when its result is stored and perhaps nobody was told of it.
+    # It continues, and its driver is killed when its result is stored and perhaps nobody was told of it.
     driver = git.start("first")
     result = git.root / "runs/first/result.json"
     wait_until(lambda: result.exists() or driver.poll() is not None, 300, "the result of the run")
@@ -114,14 +116,14 @@ def test_a_restore_that_is_created_anew_finds_that_it_was_done(kafka: KafkaBroke
     assert git.records() == whole
     before = git.stored()
     for run_id in ("third", "fourth"):
-        anew = git.run(run_id)
-        assert (anew.run_id, anew.outcome, anew.earlier_run, anew.records) == (run_id, "Succeeded", "first", whole)
-        assert anew.message.startswith("Nothing was written: run first has done this restore and ended at 20")
+        again = git.run(run_id)
+        assert (again.run_id, again.outcome, again.earlier_run, again.records) == (run_id, "Succeeded", "first", whole)
+        assert again.message.startswith("Nothing was written: run first has done this restore and ended at 20")
     assert git.records() == whole
     notes = {f"runs/{run_id}/{name}.json" for run_id in ("third", "fourth") for name in ("started", "result")}
     assert git.stored() - before == notes
     assert git.run("first").earlier_run is None, "the run that has done it says so itself"
-    # It was restored without a verification; a resource that is created anew may ask for one.
+    # It was restored without a verification; a resource that is created again may ask for one.
     compared = git.run("compared", verify="Full")
     assert (compared.earlier_run, compared.records, git.records()) == ("first", whole, whole)
     assert compared.verification is not None
@@ -149,7 +151,7 @@ def test_another_kafka_cluster_gets_its_restore(kafka: KafkaBroker, unique: str,
 
 
 def test_what_is_not_there_any_more_is_not_called_restored(kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
-    """A cluster that was lost may be made anew under its old id, and clients create their topics, empty."""
+    """A cluster that was lost may be made again under its old id, and clients create their topics, empty."""
     whole = archived(kafka, unique, tmp_path, 1)
     git = GitOps(kafka, unique, tmp_path)
     into = {"include": [unique], "rename": [{"from": "(.*)", "to": r"\1-made"}]}

@@ -138,7 +138,7 @@ def test_topics_that_are_there_are_not_the_restores(
     assert [item["spec"]["topicName"] for item in emitted.topics()] == [f"{unique}_Odd-copy"]
 
 
-def test_a_restore_that_cannot_write_them_goes_on_and_writes_them(
+def test_a_restore_that_cannot_write_them_continues_and_writes_them(
     kafka: KafkaBroker,
     emitted: ConfigMapOfTopics,
     tmp_path: Path,
@@ -157,7 +157,7 @@ def test_a_restore_that_cannot_write_them_goes_on_and_writes_them(
     assert len(emitted.topics()) == 2
 
 
-def test_a_resource_that_is_created_anew_gets_them_again(
+def test_a_resource_that_is_created_again_gets_them_again(
     kafka: KafkaBroker, emitted: ConfigMapOfTopics, tmp_path: Path
 ) -> None:
     name = {"remembered_as": "KafkaRestore team/again"}

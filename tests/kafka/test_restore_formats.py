@@ -176,7 +176,7 @@ class TestRecordsComeBack:
         assert not any("replicas" in warning for warning in result.warnings)
 
     @BOTH
-    def test_behind_what_a_topic_holds(self, kafka: KafkaBroker, unique: str, tmp_path: Path, layout: Layout) -> None:
+    def test_after_what_a_topic_holds(self, kafka: KafkaBroker, unique: str, tmp_path: Path, layout: Layout) -> None:
         copy = f"{unique}-copy"
         create_topic(kafka.bootstrap, copy, 1, NO_RETENTION)
         first = tmp_path / "first"
@@ -260,7 +260,7 @@ KILLED = ((Layout.RECORDS, "Append"), (Layout.AVRO, "Fail"), (Layout.RECORDS, "F
 class TestStartedAgain:
     @pytest.mark.deep
     @pytest.mark.parametrize(("layout", "mode"), KILLED[: examples.number(2, deep=4)])
-    def test_a_driver_killed_in_the_middle_goes_on_where_it_was(
+    def test_a_driver_killed_in_the_middle_continues_where_it_was(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path, layout: Layout, mode: str
     ) -> None:
         """A restore reads each layout in its own way, and knows in each mode what it has written."""
@@ -312,7 +312,7 @@ class TestDamagedArchive:
 
     @BOTH
     @pytest.mark.parametrize("damage", ["flipped", "short", "gone"])
-    def test_costs_the_segment_and_is_told(
+    def test_costs_the_segment_and_is_reported(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path, layout: Layout, damage: str
     ) -> None:
         records = numbered(1000, size=50)

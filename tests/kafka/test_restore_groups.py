@@ -197,7 +197,7 @@ class TestTranslation:
         assert positions(kafka, f"{unique}-a") == {(f"{unique}-copy", 0): (3, "")}
         assert positions(kafka, f"{unique}-b") == positions(kafka, f"{unique}-c") == {}
 
-    def test_of_no_archived_group_is_told(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+    def test_of_no_archived_group_is_reported(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
         topic = topic_entry(unique)
         groups = [group(f"{unique}-{name}", topic, 3) for name in ("billing", "shop")]
         write_archive(tmp_path / "some", Layout.RECORDS, topic, {0: numbered(10)}, groups=groups)
@@ -277,7 +277,7 @@ class TestWhatIsThere:
         assert positions(kafka, f"{unique}-idle") == {(copy, 0): (6, "")}
         assert rows(tmp_path)[0] == [unique, copy, 0, 5, 5, "record", "refused", "the group has members"]
 
-    def test_metadata_that_the_target_does_not_take_is_told(
+    def test_metadata_that_the_target_does_not_take_is_reported(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path
     ) -> None:
         topic = topic_entry(unique)
@@ -325,7 +325,7 @@ class TestStartedAgain:
 
 
 class TestPermissions:
-    def test_a_group_that_may_not_be_seen_stops_the_restore_and_one_that_may_not_be_set_is_told(
+    def test_a_group_that_may_not_be_seen_stops_the_restore_and_one_that_may_not_be_set_is_reported(
         self, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         overrides = {

@@ -45,7 +45,9 @@ def copy(kafka: KafkaBroker, source: str) -> str:
 
 
 class TestDryRuns:
-    def test_a_replaced_topic_is_told_as_one(self, kafka: KafkaBroker, source: str, copy: str, tmp_path: Path) -> None:
+    def test_a_replaced_topic_is_reported_as_one(
+        self, kafka: KafkaBroker, source: str, copy: str, tmp_path: Path
+    ) -> None:
         spec = restore_spec(kafka, tmp_path, ifTopicExists="Replace", confirm=[copy])
         before = topic_id(kafka, copy)
         _, report = find_out(kafka, tmp_path, spec, source)
@@ -61,7 +63,7 @@ class TestDryRuns:
         assert bring_back(spec).records == report.records
         assert topic_id(kafka, copy) not in ("", before)
 
-    def test_all_that_would_refuse_a_replacement_is_told(
+    def test_all_that_would_refuse_a_replacement_is_reported(
         self, kafka: KafkaBroker, source: str, copy: str, tmp_path: Path
     ) -> None:
         spec = restore_spec(kafka, tmp_path, ifTopicExists="Replace", confirm=["other"])
@@ -72,7 +74,7 @@ class TestDryRuns:
         assert f"Topic '{copy}' cannot have 3 replicas" in text
         assert (report.topics, report.records) == (1, 33)
 
-    def test_of_a_resumed_restore_only_what_is_left_is_told(
+    def test_of_a_resumed_restore_only_what_is_left_is_reported(
         self, kafka: KafkaBroker, source: str, tmp_path: Path
     ) -> None:
         with pytest.raises(ConnectionAbortedError):
@@ -86,7 +88,7 @@ class TestDryRuns:
         result, _ = find_out(kafka, tmp_path, resume, source)
         assert "Nothing would be written: run restore-2 has done this restore" in result.message
 
-    def test_mapped_partitions_are_told_as_they_are_restored(
+    def test_mapped_partitions_are_reported_as_they_are_restored(
         self, kafka: KafkaBroker, source: str, tmp_path: Path
     ) -> None:
         spec = restore_spec(kafka, tmp_path, consumerGroups={"restore": "Translate", "include": [f"{source}-g"]})

@@ -138,7 +138,7 @@ class TestCreatedTopics:
         assert len(committed(kafka, f"{unique}-copy")) == 300
 
     def test_old_records_that_others_hide_are_refused(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
-        """Behind a record without a time, and, where a time is asked for, behind the first record of a batch."""
+        """Behind a record without a time, and, where a time is asked for, after the first record of a batch."""
         timeless, late = f"{unique}-1", f"{unique}-2"
         now, old = int(time.time() * 1000), month_old(50)
         create_topic(kafka.bootstrap, timeless, 1, NO_RETENTION)
@@ -198,7 +198,7 @@ class TestCreatedTopics:
         done = logkeep("diff", "-f", str(tmp_path / "archive-restore.yaml"), "--run-id", "restore-1")
         assert (done.returncode, "held topics" in done.stdout) == (5, False), done.stderr
 
-    def test_what_is_applied_is_told_exactly(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+    def test_what_is_applied_is_reported_exactly(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
         filled(kafka, unique, tmp_path, **NO_RETENTION)
         spec = spec_of(kafka, tmp_path, "Apply", configs={"override": {"retention.ms": str(7 * DAY)}})
         (warning,) = bring_back(spec).warnings
@@ -215,7 +215,7 @@ class TestCreatedTopics:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(restore_run, "facts_of_run", killed)  # behind the last change of a topic
+            patch.setattr(restore_run, "facts_of_run", killed)  # after the last change of a topic
             with pytest.raises(KeyboardInterrupt):
                 bring_back(spec)
         time.sleep(CHECKS)
@@ -248,7 +248,7 @@ class TestExistingTopics:
 
 class Meanwhile(ThreadRunner):
     """Somebody gives a topic a retention of a day when all records are there, and Kafka deletes them before the restore
-    goes on."""
+    continues."""
 
     def __init__(self, broker: KafkaBroker, topic: str) -> None:
         super().__init__()

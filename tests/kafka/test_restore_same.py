@@ -113,7 +113,7 @@ class Difficult:
         topic = self.create("aborts")
         transactions(self.kafka, topic, [3, -4, 1, 1, -1, 5])
         held = [self.topics.open_transaction(topic, [b"%d" % number], batch=1) for number in range(4)]
-        for number, producer in enumerate(held):  # four markers one behind the other
+        for number, producer in enumerate(held):  # four markers one after the other
             self.topics.end(producer, topic, commit=number != 2)
         transactions(self.kafka, topic, [-60_000, -60_000, 2])
 
@@ -174,7 +174,7 @@ STEPS = ("_begin", "_write", "_end", "_complete")
 
 
 def cut_at(monkeypatch: pytest.MonkeyPatch, number: int) -> list[str]:
-    """The power goes at the given step of all transactions together: in front of it, or, if odd, behind it."""
+    """The power goes at the given step of all transactions together: in front of it, or, if odd, after it."""
     seen: list[str] = []
 
     def wrapped(name: str) -> Any:
@@ -226,7 +226,7 @@ def test_two_tasks_of_one_partition_at_once(kafka: KafkaBroker, unique: str, tmp
 
 
 @pytest.mark.deep
-def test_a_driver_killed_in_the_middle_goes_on_where_it_was(kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+def test_a_driver_killed_in_the_middle_continues_where_it_was(kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
     root = tmp_path / "archive"
     create_topic(kafka.bootstrap, unique, 2, NO_RETENTION)
     for partition in (0, 1):

@@ -1,4 +1,4 @@
-"""`offsets: Same` into three brokers that die while transactions go on: the same offsets, or a refusal."""
+"""`offsets: Same` into three brokers that die while transactions continue: the same offsets, or a refusal."""
 
 import asyncio
 import random
@@ -81,7 +81,7 @@ def before(monkeypatch: pytest.MonkeyPatch, step: str, number: int, act: Callabl
 
 def assert_same_unless_marked_twice(archived: Archived, runner: Runner | None = None) -> None:
     """A coordinator that does not hear that a marker was written, or dies before it has noted it, has it written once
-    more. Then a record behind it may not have its offset, and the restore must say so.
+    more. Then a record after it may not have its offset, and the restore must say so.
     """
     try:
         bring_back(archived.spec(offsets="Same"), runner=runner)

@@ -63,7 +63,7 @@ def marked_twice(
 
 
 @pytest.mark.parametrize("cut", [False, True])
-def test_in_a_gap_that_goes_on_it_takes_the_place_of_padding(
+def test_in_a_gap_that_continues_it_takes_the_place_of_padding(
     kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: bool
 ) -> None:
     monkeypatch.setattr(padding, "MOST_RECORDS", 5)
@@ -83,7 +83,7 @@ def test_in_a_gap_that_goes_on_it_takes_the_place_of_padding(
 
 
 @pytest.mark.parametrize("cut", [False, True])
-def test_behind_the_last_record_it_moves_none(
+def test_after_the_last_record_it_moves_none(
     kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: bool
 ) -> None:
     create_topic(kafka.bootstrap, unique, 1, NO_RETENTION)

@@ -49,7 +49,7 @@ def archived(kafka: KafkaBroker, topic: str, root: Path, *, partitions: int = 1,
 
 
 def shaped(kafka: KafkaBroker, root: Path, topics: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """A restore of every topic with -copy behind its name."""
+    """A restore of every topic with -copy after its name."""
     spec = restore_spec(kafka, root, **more)
     return {**spec, "topics": {**spec["topics"], **topics}}
 
@@ -132,7 +132,7 @@ class TestReplace:
     def spec(self, kafka: KafkaBroker, root: Path, *confirm: str, **more: Any) -> dict[str, Any]:
         return restore_spec(kafka, root, ifTopicExists="Replace", confirm=list(confirm), **more)
 
-    def test_a_confirmed_topic_is_deleted_and_created_anew(
+    def test_a_confirmed_topic_is_deleted_and_created_again(
         self, kafka: KafkaBroker, unique: str, copy: str, tmp_path: Path
     ) -> None:
         before = topic_id(kafka, copy)
@@ -164,7 +164,7 @@ class TestReplace:
             bring_back(self.spec(kafka, tmp_path, copy, f"{unique}-b-copy", unique))
         assert before == (topic_id(kafka, copy), topic_id(kafka, f"{unique}-b-copy"))
 
-    def test_what_cannot_be_created_anew_is_not_deleted(self, kafka: KafkaBroker, copy: str, tmp_path: Path) -> None:
+    def test_what_cannot_be_created_again_is_not_deleted(self, kafka: KafkaBroker, copy: str, tmp_path: Path) -> None:
         before = topic_id(kafka, copy)
         spec = self.spec(kafka, tmp_path, copy)
         for topics, what in (
@@ -175,7 +175,7 @@ class TestReplace:
                 bring_back({**spec, "topics": {**spec["topics"], **topics}})
         assert topic_id(kafka, copy) == before
 
-    def test_it_goes_on_after_a_crash_at_any_step_and_deletes_nothing_twice(
+    def test_it_continues_after_a_crash_at_any_step_and_deletes_nothing_twice(
         self, kafka: KafkaBroker, unique: str, copy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def dies(item: Any) -> None:
@@ -183,7 +183,7 @@ class TestReplace:
                 raise ConnectionAbortedError
 
         def crash(step: str, *, after: bool) -> None:
-            """Let the driver die in front of a step, or behind it."""
+            """Let the driver die in front of a step, or after it."""
             real = getattr(ControlPlane, step)
 
             def dying(control: ControlPlane, *arguments: Any) -> Any:
@@ -216,7 +216,7 @@ class TestReplace:
         for partition in (0, 1):
             assert committed(kafka, copy, partition) == committed(kafka, unique, partition)
 
-    def test_brokers_that_delete_no_topics_are_told(
+    def test_brokers_that_delete_no_topics_are_reported(
         self, kafka: KafkaBroker, unique: str, copy: str, tmp_path: Path
     ) -> None:
         with KafkaBroker(overrides={"delete.topic.enable": "false"}) as broker:
@@ -237,7 +237,7 @@ class TestResume:
         back_up(backup_spec(kafka, tmp_path, unique))
         return unique
 
-    def test_it_goes_on_with_what_another_restore_has_begun(
+    def test_it_continues_with_what_another_restore_has_begun(
         self, kafka: KafkaBroker, begun: str, tmp_path: Path
     ) -> None:
         copy = f"{begun}-copy"
@@ -287,7 +287,7 @@ class TestResume:
         assert bring_back(restore_spec(kafka, tmp_path, ifTopicExists="Resume"), "restore-2").records == 9000
         assert len(committed(kafka, copy)) == 3001
 
-    def test_what_nobody_knows_is_refused_and_without_topics_it_begins(
+    def test_what_is_unknown_is_refused_and_without_topics_it_begins(
         self, kafka: KafkaBroker, begun: str, tmp_path: Path
     ) -> None:
         copy = f"{begun}-copy"
@@ -374,7 +374,7 @@ class TestPartitions:
         assert positions(kafka, f"{source}-g", copy) == {0: 8, 2: 5}
         assert offset_map(tmp_path, "restore-1", copy, 2).rows == [(0, 0, 10)]
 
-    def test_append_writes_behind_the_partition_of_the_target(
+    def test_append_writes_after_the_partition_of_the_target(
         self, kafka: KafkaBroker, source: str, tmp_path: Path
     ) -> None:
         copy = f"{source}-copy"

@@ -1,4 +1,4 @@
-"""One run goes on with a restore: that which has taken it over last. The others are told."""
+"""One run continues with a restore: that which has taken it over last. The others are told."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ from tests.runners import Job
 
 @pytest.fixture
 def dead(kafka: KafkaBroker, unique: str, tmp_path: Path) -> dict[str, Any]:
-    """The spec that resumes a run which has died behind its first partition."""
+    """The spec that resumes a run which has died after its first partition."""
     create_topic(kafka.bootstrap, unique, 2, {"retention.ms": "-1"})
     for partition in range(2):
         produce(kafka.bootstrap, unique, numbered(100, partition=partition))
@@ -46,7 +46,7 @@ def dead(kafka: KafkaBroker, unique: str, tmp_path: Path) -> dict[str, Any]:
     return restore_spec(kafka, tmp_path, ifTopicExists="Resume")
 
 
-def test_a_run_that_was_taken_over_does_not_go_on(
+def test_a_run_that_was_taken_over_does_not_continue(
     kafka: KafkaBroker, unique: str, tmp_path: Path, dead: dict[str, Any]
 ) -> None:
     held, found = Held(), list[RunResult]()
@@ -67,7 +67,7 @@ def test_a_run_that_was_taken_over_does_not_go_on(
     assert bring_back(dead, "restore-3").earlier_run == "restore-2"
 
 
-def test_one_of_two_that_resume_at_once_goes_on(
+def test_one_of_two_that_resume_at_once_continues(
     kafka: KafkaBroker, unique: str, dead: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both, found = threading.Barrier(2), dict[str, Any]()
@@ -209,7 +209,7 @@ def test_batches_that_are_ready_when_a_run_is_taken_over_are_not_sent(
     kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task that has slept has some. A broker that has forgotten their producer in the meantime would take them once
-    more, behind those of the other run."""
+    more, after those of the other run."""
     create_topic(kafka.bootstrap, unique, 1, {"retention.ms": "-1"})
     for _ in range(8):
         produce(kafka.bootstrap, unique, [replace(record, value=bytes(100_000)) for record in numbered(5)])

@@ -389,7 +389,7 @@ class TestRename:
         assert f"{unique}-copy" not in topic_names(kafka.bootstrap)
 
 
-def test_a_member_that_joins_at_the_last_moment_is_told(
+def test_a_member_that_joins_at_the_last_moment_is_reported(
     kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The list of groups is a moment old: the coordinator has the last word."""

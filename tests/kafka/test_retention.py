@@ -137,7 +137,7 @@ ALL_PAIRS = (("s3_days", "Kafka"), ("days", "Records"), ("days", "Avro"), ("days
 
 @pytest.mark.deep
 @pytest.mark.parametrize(("where", "format_name"), ALL_PAIRS[: examples.number(3, deep=5)])
-def test_what_is_too_old_goes_and_the_rest_is_whole_goes_on_and_comes_back(
+def test_what_is_too_old_goes_and_the_rest_is_whole_continues_and_comes_back(
     where: str, format_name: str, request: pytest.FixtureRequest
 ) -> None:
     make: MakeDays = request.getfixturevalue(where)

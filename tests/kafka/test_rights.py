@@ -150,7 +150,7 @@ def test_each_kind_of_run_does_with_the_rights_that_the_documentation_names(
             bring_back({**restore, "topics": renamed}, f"no-{number}")
         except BrokerRefused as error:
             needed.add(operation if operation in str(error) else f"{operation}: {error}")
-    # A restore that goes on reads back what it has written: only then it needs READ.
+    # A restore that continues reads back what it has written: only then it needs READ.
     assert needed == {"CREATE", "WRITE", "ALTER_CONFIGS"}
     rights.grant(WRITER)
     with pytest.raises(ConnectionAbortedError):

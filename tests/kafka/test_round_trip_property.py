@@ -142,7 +142,7 @@ def point_of(topic: str, example: Example, source: Sequence[Sequence[Seen]]) -> 
 
 def within(example: Example, partition: int, source: Sequence[Seen], point: Mapping[str, Any]) -> list[Seen]:
     """The records of a partition that lie within the point. Transactions follow one another, and the marker of one is
-    right behind its last record."""
+    right after its last record."""
     found: list[Seen] = []
     rest = list(source)
     for write in example.writes:

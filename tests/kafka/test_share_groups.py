@@ -122,7 +122,7 @@ def work(broker: KafkaBroker, group: str, topic: str, enough: Callable[[list[str
     return sorted(output.read_text().split())
 
 
-def test_a_restored_share_group_goes_on_with_the_records_that_were_not_done(
+def test_a_restored_share_group_continues_with_the_records_that_were_not_done(
     sharing: KafkaBroker, tmp_path: Path
 ) -> None:
     """In a partition that it had begun, and in one that it had not: there it begins where its configuration says."""
@@ -136,7 +136,7 @@ def test_a_restored_share_group_goes_on_with_the_records_that_were_not_done(
         produce(sharing.bootstrap, "jobs", records)
 
     def begins_at_3(_: list[str]) -> bool:
-        """Whether the group begins behind the first records. Its coordinator learns that with the next ones."""
+        """Whether the group begins after the first records. Its coordinator learns that with the next ones."""
         found = {item.offset for item in starts(sharing, "workers")}
         if found == {0}:
             write(0, "d")
@@ -230,7 +230,7 @@ def test_a_rollback_sets_start_offsets_that_were_there_and_deletes_the_others_of
     assert restored.found() == {0: 1}
 
 
-def test_a_rollback_goes_on_and_ends_where_a_start_offset_cannot_be_deleted(
+def test_a_rollback_continues_and_ends_where_a_start_offset_cannot_be_deleted(
     sharing: KafkaBroker, unique: str, tmp_path: Path
 ) -> None:
     """The restore has left the other partition of the topic alone, and so does the rollback."""
@@ -278,7 +278,7 @@ def test_a_rollback_of_a_reset_that_died_leaves_start_offsets_alone_that_the_gro
     restored.refuse_more()
 
 
-def test_a_rollback_that_died_behind_its_deletion_sets_the_start_offsets_that_went_along(
+def test_a_rollback_that_died_after_its_deletion_sets_the_start_offsets_that_went_along(
     sharing: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     restored = TakenBack(sharing, tmp_path, unique, exists=True)

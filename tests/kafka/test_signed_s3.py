@@ -95,12 +95,12 @@ class Signed:
             return run_backup(request, parse_backup(spec), ThreadRunner, Reporter(run_id), here, timing=WATCH)
 
     def spec(self, suffix: str, **more: Any) -> dict[str, Any]:
-        """The restore of the topic with a suffix behind its name."""
+        """The restore of the topic with a suffix after its name."""
         source = {"source": {"storage": {**self.place, **SIGNED}}}
         return restore_spec(self.kafka, self._root, suffix=suffix, **more) | source | {"state": self.state}
 
     def bring_back(self, suffix: str, keys: str, **more: Any) -> RunResult:
-        """Restore the topic with a suffix behind its name, or go on with that."""
+        """Restore the topic with a suffix after its name, or continue with that."""
         spec, run_id = self.spec(suffix, **more), f"restore{suffix}"
         request = RunRequest(kind="KafkaRestore", name="again", namespace="team", run_id=run_id, spec=spec)
         with environment(keys) as environ:

@@ -175,7 +175,7 @@ def test_listener_takes_no_line_without_the_token() -> None:
     assert updates == [PartitionUpdate("orders", 0, 0, 1, 1, 1)]
 
 
-def test_task_without_a_listener_goes_on_silently() -> None:
+def test_task_without_a_listener_continues_silently() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
     context = TaskLink(0, DriverEndpoint(address, "token", NO_LIMITS, 1))

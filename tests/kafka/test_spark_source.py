@@ -182,7 +182,7 @@ def test_times_of_the_options_are_places_in_the_log(
 @pytest.mark.parametrize(
     ("option", "expected"), [("startingTimestamp", [2, 3, 4, 5, 6]), ("endingTimestamp", [])], ids=["start", "end"]
 )
-def test_a_time_stays_at_its_place_where_a_filter_on_the_offset_begins_behind_it(
+def test_a_time_stays_at_its_place_where_a_filter_on_the_offset_begins_after_it(
     option: str,
     expected: list[int],
     format_name: str,

@@ -175,7 +175,7 @@ def test_a_session_that_is_left_at_once_waits_for_nothing() -> None:
         session.context()
 
 
-def test_a_context_that_fails_is_told_and_the_next_session_starts() -> None:
+def test_a_context_that_fails_is_reported_and_the_next_session_starts() -> None:
     script = """
 from logkeep_engine.errors import SparkFailed
 from logkeep_engine.spark.conf import local_conf

@@ -1,4 +1,4 @@
-"""Groups of Kafka Streams (KIP-1071): a program that was restored goes on where it was, and counts nothing twice."""
+"""Groups of Kafka Streams (KIP-1071): a program that was restored continues where it was, and counts nothing twice."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,7 +64,7 @@ def count_until(broker: KafkaBroker, each: int) -> None:
     assert sum(item.offset for item in positions(broker)) == each * KEYS
 
 
-def test_a_restored_streams_program_goes_on_where_it_was(
+def test_a_restored_streams_program_continues_where_it_was(
     source: KafkaBroker, target: KafkaBroker, tmp_path: Path
 ) -> None:
     for topic in (SOURCE, COUNTS):

@@ -26,7 +26,7 @@ FORMATS = ["Kafka", "Records", "Avro"]
 @dataclass
 class Forgetful:
     """The broker. Topic `ended`: a committed transaction, one that was aborted, plain records, another aborted one.
-    Topic `open-<format>`: an aborted transaction whose marker lies behind the first record of one that is open still.
+    Topic `open-<format>`: an aborted transaction whose marker lies after the first record of one that is open still.
     """
 
     broker: KafkaBroker
@@ -102,7 +102,7 @@ def test_what_the_broker_does_not_name_as_aborted_is_not_archived_as_committed(
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_marker_behind_the_end_of_the_run_is_found_or_comes_with_the_next(
+def test_a_marker_after_the_end_of_the_run_is_found_or_comes_with_the_next(
     forgetful: Forgetful, backups: Backups, tmp_path: Path, name: str
 ) -> None:
     topic = f"{OPEN}-{name}"

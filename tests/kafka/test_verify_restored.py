@@ -328,7 +328,7 @@ class TestGone:
         assert "the partition is gone, and 1 more partition differs" in result.message
         assert (report(tmp_path)["different"], report(tmp_path)["expected"], facts_of(result).records) == (2, 200, 0)
 
-    def test_the_plan_of_the_run_is_never_made_anew(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+    def test_the_plan_of_the_run_is_never_made_again(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
         create_topic(kafka.bootstrap, unique)
         produce(kafka.bootstrap, unique, numbered(100))
         back_up(backup_spec(kafka, tmp_path, unique))

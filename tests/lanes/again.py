@@ -19,7 +19,7 @@ FIRST_ONLY = ("tests/unit/",)
 def candidates(failures: Sequence[str], tests: Collection[str]) -> list[str]:
     """The tests of pytest's lines about failures that may run again, by node id; none if not all of them may.
 
-    `tests` are the node ids of all tests that ran: a line has a message behind the id, and both may hold anything.
+    `tests` are the node ids of all tests that ran: a line has a message after the id, and both may hold anything.
     """
     found = [_test(line, tests) for line in failures]
     chosen = list(dict.fromkeys(test for test in found if test is not None))

@@ -103,7 +103,7 @@ def positions_of(bootstrap: str, group: str, topic: str) -> dict[int, int]:
 def transactions_in(bootstrap: str, topic: str) -> dict[int, dict[int, tuple[int, int]]]:
     """The transaction of each offset that was written in one, by partition: its producer id, and where its marker is.
 
-    Brokers write a marker behind all batches of a transaction, and a producer has one open at a time.
+    Brokers write a marker after all batches of a transaction, and a producer has one open at a time.
     """
     return asyncio.run(_transactions_in(bootstrap, topic))
 

@@ -153,7 +153,7 @@ class Round:
 
     def _restore_under_kills(self, point: Point) -> int:
         """Returns how many runs were killed. A restore to the same offsets may say that a marker came twice, which
-        nothing can mend: then it is begun anew."""
+        nothing can mend: then it is begun again."""
         kills = 0
         for number in range(_BEGUN_ANEW):
             run_id = f"restore-{number}"
@@ -297,7 +297,7 @@ class Round:
 
     def _read_to_end(self, topic: str, partition: int, end: int) -> list[Found]:
         """The records of a partition whose log ends at `end`. A leader that is new may tell consumers of an earlier
-        end; and markers may lie behind the last record. So what seems to end early is read until it grows no more."""
+        end; and markers may lie after the last record. So what seems to end early is read until it grows no more."""
         found = self._read_once(topic, partition)
         while found and found[-1].offset + 1 < end:
             time.sleep(_SETTLED_SECONDS)

@@ -1,4 +1,4 @@
-"""The shape of a round's restore: what is other in the target than in the source, and who goes on where one was killed.
+"""The shape of a round's restore: what differs between target and source, and who continues where one was killed.
 
 The seed alone says it, so that rounds with neighbouring seeds have all of them.
 """

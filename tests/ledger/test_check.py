@@ -74,7 +74,7 @@ def test_a_record_at_another_offset_is_named_where_offsets_count() -> None:
 
 
 SOURCE = [Found(b"%d" % offset, b"", when, (), offset) for offset, when in enumerate([10, 30, 20, 90, 40, 50])]
-OPEN = {1: (7, 4), 3: (7, 9)}  # of producer 7: a transaction with its marker behind offset 3, and one behind all
+OPEN = {1: (7, 4), 3: (7, 9)}  # of producer 7: a transaction with its marker after offset 3, and one behind all
 SPLIT = {0: (7, 8), 3: (7, 8)}
 
 

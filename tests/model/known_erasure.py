@@ -17,7 +17,7 @@ from tests.model.actions import (
 )
 from tests.model.world import Settings
 
-# A restore that began after an erasure goes on.
+# A restore that began after an erasure continues.
 ERASURE_RESTART = history(Settings(), Write("abc"), Backup(), Erase(), Restore(), Write("d"), Backup())
 # A second conversion brings what the source has gained, also where a snapshot holds it.
 CONVERT_AGAIN = history(
@@ -32,7 +32,7 @@ CONVERT_AGAIN = history(
     Backup(),
     Convert(),
 )
-# A conversion that was killed goes on, or another one does.
+# A conversion that was killed continues, or another one does.
 CONVERT_INTERRUPTED = history(
     Settings("compact", keep_runs=1),
     Write("ab"),
@@ -62,7 +62,7 @@ ERASURE_RECONCILE = history(
 )
 # An erasure makes no point less exact: what it has taken was not overwritten.
 ERASURE_EXACT = history(Settings("compact"), Write("ab"), Write("cd"), Backup(), Erase("b"))
-# What was erased does not count as lost, also where a log was cut off behind it.
+# What was erased does not count as lost, also where a log was cut off after it.
 ERASURE_BRANCH = history(Settings("compact"), Write(), Write("aBAc"), Backup(), Erase(), CutOff(), Write(), Backup())
 # A time restores an incarnation that has a record of before, not one whose records of before were erased.
 ERASED_INCARNATION = history(Settings("compact"), Write(), Backup(), Recreate(), Write("bdB"), Backup(), Erase("b"))
@@ -174,7 +174,7 @@ TOO_MUCH_BELOW_A_BRANCH = history(
     CutOff(),
     Backup(retains=True),
 )
-# A conversion that was begun cannot go on without what retention has removed since.
+# A conversion that was begun cannot continue without what retention has removed since.
 REMOVED_WHILE_CONVERTED = history(
     Settings(max_bytes=400),
     Write(),

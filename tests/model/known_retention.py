@@ -154,7 +154,7 @@ MERGED_BELOW_SNAPSHOT = history(
     Write("g"),
     Backup(snapshots=True, retains=True),
 )
-# A restore goes on that has begun with a part of a merged segment, which retention removes meanwhile.
+# A restore continues that has begun with a part of a merged segment, which retention removes meanwhile.
 MERGED_THEN_REMOVED = history(
     Settings("compact", keep_runs=3),
     Write(),
@@ -192,7 +192,7 @@ TIME_BELOW_LIMITS = history(
     Backup(snapshots=True, retains=True),
     Backup(),
 )
-# A restore of what a generation has replaced cannot go on when that is deleted.
+# A restore of what a generation has replaced cannot continue when that is deleted.
 REPLACED_THEN_DELETED = history(
     Settings("compact", max_age=3, grace=1),
     Write(),
@@ -288,7 +288,7 @@ HELD_AND_A_FLOOR = history(
     Backup(snapshots=True, generation="whole"),
     Backup(retains=True),
 )
-# A branch is no older than the transactions below it, by which the log goes on, too.
+# A branch is no older than the transactions below it, by which the log continues, too.
 TOO_MUCH_WITH_A_BRANCH = history(
     Settings("compact,delete", max_bytes=400),
     Write(),
@@ -300,7 +300,7 @@ TOO_MUCH_WITH_A_BRANCH = history(
     CutOff(),
     Backup(retains=True),
 )
-# A restore that has begun with the log cannot go on once a snapshot stands for that, and there is no grace.
+# A restore that has begun with the log cannot continue once a snapshot stands for that, and there is no grace.
 STOOD_FOR_SINCE = history(
     Settings("compact", keep_runs=3), Write(), Backup(), Restore("run", 3), Backup(snapshots=True, retains=True)
 )
@@ -315,7 +315,7 @@ NOTHING_BUT_TOMBSTONES = history(
     Write(commits=False),
     Backup(snapshots=True),
 )
-# A restore that was begun cannot go on without what retention has removed since.
+# A restore that was begun cannot continue without what retention has removed since.
 OVER_THE_LIMITS_SINCE = history(
     Settings(keep_runs=2, max_bytes=900, format="Avro"), Write(), Backup(), Restore("run", 2), Backup(retains=True)
 )
@@ -331,7 +331,7 @@ SNAPSHOT_WITHOUT_ITS_LOG = history(
     SetPolicy("delete"),
     Backup(retains=True),
 )
-# A generation reads again what limits had taken below its end, and shares what lies behind it.
+# A generation reads again what limits had taken below its end, and shares what lies after it.
 TAKEN_BEHIND_A_GENERATION = history(
     Settings("compact,delete", keep_days=2, max_age=1),
     Write(),

@@ -9,7 +9,7 @@ from tests.model.world import World
 
 def positions_at(world: World, asked: Asked) -> Positions:
     """The newest archived positions at or before a point: of a run its own, at a time those of the last run that had
-    ended, with offsets of each partition the newest that is not behind its offset."""
+    ended, with offsets of each partition the newest that is not after its offset."""
     point, reference = asked.point or {}, world.reference
     ended = [(time, reference.positions[run]) for run, time in reference.successes]
     newest: Positions = ended[-1][1] if ended else {}

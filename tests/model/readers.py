@@ -135,7 +135,7 @@ def _wrong_keys(
         if last is not None and last.offset in gone | line.lost:
             continue
         if last is not None and last.offset not in line.read and any(at > last.offset for at in gone):
-            continue  # it was gone before limits took what is behind it, and the archive says that it has nothing there
+            continue  # it was gone before limits took what is after it, and the archive says that it has nothing there
         if bounds.since is not None and last is not None and _may_be_earlier(line, last, bounds.since, has_snapshots):
             continue
         if bounds.before is not None and last is not None and _left_no_trace(line, last, bounds.before, has_batches):

@@ -63,7 +63,7 @@ class Log:
     plain: bool = False
 
     def append(self, rows: Sequence[tuple[bytes, bytes | None]], time: int, commits: bool | None) -> None:
-        """Append a batch, and a marker behind it if it is of a transaction."""
+        """Append a batch, and a marker after it if it is of a transaction."""
         base, behind = self.end, self.end + len(rows)
         times = [time + 1000 * at for at in range(len(rows))]
         records = tuple(
@@ -106,7 +106,7 @@ class Log:
         self.batches = [batch for batch in self.batches if batch.base >= self.start]
 
     def cut_off(self, batches: int) -> None:
-        """Lose the last batches, and transactions whole: another leader goes on."""
+        """Lose the last batches, and transactions whole: another leader continues."""
         left = self.batches[: max(1, len(self.batches) - batches)]
         while left and left[-1].producer >= 0 and not left[-1].marker:
             left.pop()
@@ -169,7 +169,7 @@ class Line:
         self.log = {rec.offset: rec for rec in log.records() if rec.offset < end}
 
     def below(self, offset: int) -> Line:
-        """The part of the line below an offset, for a log that goes on otherwise from there."""
+        """The part of the line below an offset, for a log that continues otherwise from there."""
         return Line(
             end=offset,
             read={at: rec for at, rec in self.read.items() if at < offset},

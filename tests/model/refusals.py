@@ -12,7 +12,7 @@ from tests.model.reference import HOUR, Horizon, Key
 from tests.model.world import World
 
 _LATE = HOUR // 30
-"""The times of one batch, and of the run behind it, differ by less."""
+"""The times of one batch, and of the run after it, differ by less."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def _gone(refused: Refused) -> bool:
 
 
 def _erased(refused: Refused) -> bool:
-    """docs/guides/erasure.md: a restore that was begun before an erasure of what it brings cannot go on."""
+    """docs/guides/erasure.md: a restore that was begun before an erasure of what it brings cannot continue."""
     return refused.erased
 
 

@@ -60,7 +60,7 @@ def _stands_for(items: Iterable[Item], item: Item) -> bool:
 
 def _as_old_as_transactions_before(items: Iterable[Item]) -> Iterator[tuple[Item, int]]:
     """The times of items. What follows a transaction in its log is never older than it. A branch follows what lies
-    below it of the log that goes on."""
+    below it of the log that continues."""
     held: dict[tuple[str, int, str], int] = {}
     trunk: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for item in sorted(items, key=lambda item: (item.line, item.is_snapshot, item.start)):

@@ -1,4 +1,4 @@
-"""The brokers to which the model's restores write: logs in memory, behind what a restore's tasks ask of a client."""
+"""The brokers to which the model's restores write: logs in memory, after what a restore's tasks ask of a client."""
 
 from __future__ import annotations
 

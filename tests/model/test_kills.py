@@ -1,4 +1,4 @@
-"""Each write of each kind of run is the last one once, and what comes behind it is as right as ever."""
+"""Each write of each kind of run is the last one once, and what comes after it is as right as ever."""
 
 from collections.abc import Callable
 from typing import Any

@@ -102,7 +102,7 @@ def restored(store: Storage, offset: int | None = None, run_id: str = "restore-1
 
 
 def forked(first: Sequence[tuple[list[bytes], list[AbortedTxn]]]) -> MemoryStore:
-    """An archive of these segments, whose log was cut off at 10: the producer goes on there, and commits at 12."""
+    """An archive of these segments, whose log was cut off at 10: the producer continues there, and commits at 12."""
     store = memory()
     archive(store, "run-1", first)
     archive(store, "run-2", [([data(10, 2, P), marker(12, P, commit=True), data(13, 2)], [])], fork=10)
@@ -114,18 +114,18 @@ ABORTED = [data(10, 5, P), marker(15, P, commit=False), data(16, 2)]
 COMMITTED = [data(10, 5, P), marker(15, P, commit=True), data(16, 2)]
 
 
-def test_a_transaction_goes_on_behind_a_fork_where_segments_end_there() -> None:
+def test_a_transaction_continues_after_a_fork_where_segments_end_there() -> None:
     store = forked([(BELOW, [AbortedTxn(P, 5, 9, 5)]), (ABORTED, [AbortedTxn(P, 5, 15, 5)])])
     assert restored(store) == [*range(12), 13, 14]
 
 
-def test_a_transaction_goes_on_behind_a_fork_within_a_segment() -> None:
+def test_a_transaction_continues_after_a_fork_within_a_segment() -> None:
     """It was aborted in the part that was cut off, and is committed since: its first records come, too."""
     store = forked([([*BELOW, *ABORTED], [AbortedTxn(P, 5, 15, 5)])])
     assert restored(store) == [*range(12), 13, 14]
 
 
-def test_a_point_in_a_transaction_that_goes_on_behind_a_fork_has_nothing_of_it() -> None:
+def test_a_point_in_a_transaction_that_continues_after_a_fork_has_nothing_of_it() -> None:
     store = forked([([*BELOW, *COMMITTED], [])])
     assert restored(store, 11) == [*range(5)]
 
@@ -201,7 +201,7 @@ def test_a_deleted_key_stays_deleted_where_compaction_has_taken_the_marker_of_a_
 
 
 @pytest.mark.parametrize("snapshot", [False, True], ids=["log", "snapshot"])
-def test_a_marker_behind_a_snapshot_decides_against_the_list_of_a_fetch(snapshot: bool) -> None:
+def test_a_marker_after_a_snapshot_decides_against_the_list_of_a_fetch(snapshot: bool) -> None:
     store = memory()
     archive(store, "run-1", [([data(0, 1, P)], [])], topic=TABLE, snapshot=snapshot)
     # Another transaction has begun at 1, where the first run ended. No list says that this one was aborted.
@@ -224,8 +224,8 @@ def test_what_is_whole_is_restored_where_a_segment_with_a_fork_is_damaged_in_a_t
     assert [row[0] for row in started(store, asked, "restore-1").rows[KEY]] == [at for at in range(3) if at != damaged]
 
 
-def test_no_snapshot_decides_an_abort_whose_marker_lies_behind_its_end() -> None:
-    """The log is cut off there, and the producer commits the transaction in the log that goes on."""
+def test_no_snapshot_decides_an_abort_whose_marker_lies_after_its_end() -> None:
+    """The log is cut off there, and the producer commits the transaction in the log that continues."""
     store = memory()
     first, ahead = [data(0, 1), data(1, 1, P)], [AbortedTxn(P, 1, 1, 1)]
     archive(store, "run-1", [(first, ahead)], topic=TABLE, snapshot=True, made_of_them=0)
@@ -341,7 +341,7 @@ class Log:
 
     def values(self, end: int, known: int) -> dict[bytes, int]:
         """The offset of the last record of each key below `end` whose transaction is committed below `known`. At its
-        own end an archive has what was decided by then: the markers may lie behind it."""
+        own end an archive has what was decided by then: the markers may lie after it."""
         committed = {item for item, (at, commits) in self.ended.items() if commits and at < known}
         return {b"k%d" % key: at for at, key, of in self.rows if at < end and (of < 0 or of in committed)}
 

@@ -175,8 +175,8 @@ class World:
         return MemoryStore(f"file:///model/{name}", lambda: self.time / 1000)
 
     def had(self, names: Collection[str] = ()) -> frozenset[str]:
-        """The things that have happened to the archive and to topics of these names, by which known faults are told and
-        refusals are judged; without names, to all topics."""
+        """The things that have happened to the archive and to topics of these names, by which known faults are reported
+        and refusals judged; without names, to all topics."""
         some = (topic.had() for topic in self.topics if not names or topic.name in names)
         return frozenset({*self.features, *chain(*some), *(["retention"] if self.settings.rules.is_set else [])})
 
@@ -337,7 +337,7 @@ class World:
     def _generation(
         self, writer: Writer, topic: Topic, key: Key, log: Log, asked: Any
     ) -> tuple[list[tuple[int, int]], int]:
-        """Begin a generation, or go on with one: the ranges that are to be read, and its number."""
+        """Begin a generation, or continue with one: the ranges that are to be read, and its number."""
         state = writer.state
         whole = not log.start
         cycle = 0 if asked.generation else None
@@ -594,13 +594,13 @@ class World:
             state = Archive.open(target.store).load()
             ends, begun = target.ends, target.begun
             target.died, target.lines, target.ends, target.begun = "", seen, {}, {}
-            if target.planned is not None:  # a run that goes on does not look for more partitions
+            if target.planned is not None:  # a run that continues does not look for more partitions
                 target.lines = {key: line for key, line in seen.items() if key in target.planned or key in before}
             for key, line in target.lines.items():
                 line.add_erased(before.get(key), ends.get(key))
                 line.add_erased(begun.get(key))
                 accounted = state.accounted_for(*key) or [(0, 0)]
-                # A run that goes on has what it has planned, and what else it needs to be exact.
+                # A run that continues has what it has planned, and what else it needs to be exact.
                 if (target.planned or {}).get(key, line.end) <= accounted[-1][1] < line.end:
                     target.ends[key] = accounted[-1][1]
         else:

@@ -239,7 +239,7 @@ def _thinned(batch: Batch, records: Sequence[Record]) -> Batch:
 class Partition:
     """`leader` -1: none. `behind`: replicas that fetch nothing now. `local_start`: below it everything is in remote
     storage. `stale_answers`: so many answers a new leader gives before it knows the high watermark. `origins`: for each
-    leader epoch the epoch whose log it goes on with, and from which offset. Brokers do not know that; judges do."""
+    leader epoch the epoch whose log it continues with, and from which offset. Brokers do not know that; judges do."""
 
     brokers: tuple[int, ...]
     replicas: dict[int, Replica] = field(default_factory=dict)

@@ -43,7 +43,7 @@ class Killed(BaseException):
 @dataclass
 class Process:
     """`steps` calls to the store and to brokers may be made, then it dies: before the last of them if `before`. With
-    `lives_on` it is only thought to be dead: it is done again elsewhere, and goes on."""
+    `lives_on` it is only thought to be dead: it is done again elsewhere, and continues."""
 
     name: str
     steps: int | None = None

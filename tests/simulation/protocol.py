@@ -207,7 +207,7 @@ class _Layout:
 
 
 def decode_request(frame: bytes | memoryview) -> Asked:
-    """A request, from behind its length. Raises ValueError for one that is not in `LAYOUTS`."""
+    """A request, from after its length. Raises ValueError for one that is not in `LAYOUTS`."""
     reader = _Reader(frame)
     key, version, correlation_id = reader.number("h"), reader.number("h"), reader.number("i")
     client_id = reader.string(False)

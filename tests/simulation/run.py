@@ -204,7 +204,7 @@ class Simulation:
             cluster.do(lambda action=action: history.happen(action))  # type: ignore[misc]
         if run_id not in self._before:
             cluster.old_ends.clear()
-        # A run that is started again goes on with the plan of its first attempt.
+        # A run that is started again continues with the plan of its first attempt.
         before = self._before.setdefault(run_id, cluster.do(lambda: self._ledger.seen(cluster)))
         result = self._attempt(cluster, history, run_id, attempt, limits, start)
         if result is None or result.outcome != "Succeeded":
@@ -511,7 +511,7 @@ def _in_worker(seed: int) -> Outcome:
     faulthandler.dump_traceback_later(SEED_SECONDS, exit=True)
     try:
         return _simulate[-1](seed)
-    except Exception:  # one seed's error is that seed's outcome: the others go on
+    except Exception:  # one seed's error is that seed's outcome: the others continue
         outcome = Outcome(seed, str(make_schedule(seed)))
         outcome.violations.append(Violation("error of the simulation", f"seed {seed}", traceback.format_exc()))
         return outcome

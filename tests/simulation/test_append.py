@@ -51,7 +51,7 @@ def spec(clusters: tuple[SimulatedCluster, SimulatedCluster], target: SimulatedC
 
 
 @pytest.mark.parametrize("killed_at", [LOST, FINISH], ids=["before it has counted", "after it has counted"])
-def test_a_topic_created_again_before_the_run_goes_on(target: SimulatedCluster, spec: Any, killed_at: str) -> None:
+def test_a_topic_created_again_before_the_run_continues(target: SimulatedCluster, spec: Any, killed_at: str) -> None:
     die(spec, killed_at)
     create_again(target)
 
@@ -62,7 +62,7 @@ def test_a_topic_created_again_before_the_run_goes_on(target: SimulatedCluster, 
     assert values(target)[-5:] == ARCHIVED
 
 
-def test_a_topic_created_again_while_the_run_goes_on(target: SimulatedCluster, spec: Any) -> None:
+def test_a_topic_created_again_while_the_run_continues(target: SimulatedCluster, spec: Any) -> None:
     counts = count.lost
 
     def late(*args: Any) -> Any:
@@ -73,7 +73,7 @@ def test_a_topic_created_again_while_the_run_goes_on(target: SimulatedCluster, s
         bring_back(spec)
 
 
-def test_a_topic_deleted_before_the_run_goes_on(target: SimulatedCluster, spec: Any) -> None:
+def test_a_topic_deleted_before_the_run_continues(target: SimulatedCluster, spec: Any) -> None:
     die(spec, FINISH)
     target.do(lambda: target.delete("orders"))
 
@@ -81,7 +81,7 @@ def test_a_topic_deleted_before_the_run_goes_on(target: SimulatedCluster, spec: 
         bring_back(spec)
 
 
-def test_a_topic_that_no_broker_tells_of_when_the_run_goes_on(target: SimulatedCluster, spec: Any) -> None:
+def test_a_topic_that_no_broker_tells_of_when_the_run_continues(target: SimulatedCluster, spec: Any) -> None:
     die(spec, FINISH)
     target.hidden.add("orders")
     try:
@@ -104,7 +104,7 @@ def test_a_topic_created_again_that_one_broker_still_knows_as_it_was(target: Sim
         target.old_views.clear()
 
 
-def test_a_run_into_the_same_topic_goes_on(target: SimulatedCluster, spec: Any, tmp_path: Path) -> None:
+def test_a_run_into_the_same_topic_continues(target: SimulatedCluster, spec: Any, tmp_path: Path) -> None:
     die(spec, LOST)
     plan = json.loads((tmp_path / "runs" / "restore-1" / "restore-plan.json").read_text())
     assert plan["topics"][0]["targetId"] == target.topics["orders"].printed_id

@@ -120,7 +120,7 @@ def test_a_run_that_only_misses_a_name_keeps_the_positions_of_groups_and_removes
     assert (result.outcome, archived(tmp_path)) == ("Succeeded", [])
 
 
-def test_a_pattern_with_wildcards_that_chooses_no_topic_is_told(cluster: SimulatedCluster, tmp_path: Path) -> None:
+def test_a_pattern_with_wildcards_that_chooses_no_topic_is_reported(cluster: SimulatedCluster, tmp_path: Path) -> None:
     result = backup(cluster, tmp_path, "flights", "orders.*")
     assert result.outcome == "Succeeded", result.message
     assert result.warnings == ("spec.topics.include[1] 'orders.*' chooses no topic of the cluster.",)
@@ -139,7 +139,9 @@ def test_the_spec_decides_whether_it_fails(
     assert any("include[1]" in warning for warning in result.warnings)
 
 
-def test_a_topic_that_vanished_is_told_until_somebody_excludes_it(cluster: SimulatedCluster, tmp_path: Path) -> None:
+def test_a_topic_that_vanished_is_reported_until_somebody_excludes_it(
+    cluster: SimulatedCluster, tmp_path: Path
+) -> None:
     assert backup(cluster, tmp_path, ".*").outcome == "Succeeded"
     cluster.do(lambda: cluster.topics.pop("users"))
     for run_id in ("two", "three"):
@@ -155,7 +157,7 @@ def test_a_topic_that_vanished_is_told_until_somebody_excludes_it(cluster: Simul
     assert (result.outcome, result.warnings, coverage(result).vanished) == ("Succeeded", (), 0)
 
 
-def test_a_topic_that_the_user_may_not_see_is_told_by_its_name(cluster: SimulatedCluster, tmp_path: Path) -> None:
+def test_a_topic_that_the_user_may_not_see_is_reported_by_its_name(cluster: SimulatedCluster, tmp_path: Path) -> None:
     """Brokers leave it out of the list of all topics, and say so only if they are asked for its name."""
     cluster.hidden.add("users")
     result = backup(cluster, tmp_path, "flights", "users", onUnmatched="Warn")
@@ -168,7 +170,7 @@ def test_a_topic_that_the_user_may_not_see_is_told_by_its_name(cluster: Simulate
     assert "ACL" in result.message
 
 
-def test_an_archived_topic_that_the_user_may_not_see_any_more_is_told(
+def test_an_archived_topic_that_the_user_may_not_see_any_more_is_reported(
     cluster: SimulatedCluster, tmp_path: Path
 ) -> None:
     assert backup(cluster, tmp_path, ".*").outcome == "Succeeded"
@@ -241,7 +243,7 @@ def test_a_run_that_is_started_again_tells_what_its_plan_saw(cluster: SimulatedC
     assert (coverage(again).protected, coverage(again).unmatched, coverage(again).left_out) == (1, 1, 2)
 
 
-def test_a_run_that_goes_on_keeps_what_its_plan_has_seen(cluster: SimulatedCluster, tmp_path: Path) -> None:
+def test_a_run_that_continues_keeps_what_its_plan_has_seen(cluster: SimulatedCluster, tmp_path: Path) -> None:
     def die(work: object) -> None:
         raise KeyboardInterrupt
 

@@ -82,7 +82,7 @@ def test_a_restore_that_would_bring_no_record_is_refused_before_a_topic_is_creat
     assert any("no record of 1 topic" in warning and "orders" in warning for warning in result.warnings)
 
 
-def test_a_topic_that_comes_back_empty_beside_others_is_told(
+def test_a_topic_that_comes_back_empty_beside_others_is_reported(
     source: SimulatedCluster, target: SimulatedCluster, tmp_path: Path
 ) -> None:
     create(source, "orders", 10)

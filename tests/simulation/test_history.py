@@ -1,5 +1,5 @@
 """Transactions of simulated producers end, as a coordinator ends them: the judgement reads up to the last stable
-offset, and a transaction that nobody ends would hide all that a restore has written behind it.
+offset, and a transaction that nobody ends would hide all that a restore has written after it.
 """
 
 from tests.simulation.cluster import SimulatedCluster, World

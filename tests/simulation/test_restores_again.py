@@ -1,5 +1,5 @@
-"""A restore that is begun again, or asked for again, while its archive goes on: what it has planned still follows from
-the archive, and what it has done is still done.
+"""A restore that is begun again, or asked for again, while its archive continues: what it has planned still follows
+from the archive, and what it has done is still done.
 """
 
 import contextlib
@@ -136,7 +136,7 @@ def test_an_erasure_of_before_a_restore_does_not_stop_its_second_start(
 
 
 @pytest.mark.parametrize("wanted", [{}, {"point": {"run": "backup-0"}}, {"point": {"asOf": iso(NOON + 5)}}], ids=str)
-def test_an_erasure_of_behind_the_start_stops_a_restore_by_name_if_it_took_something(
+def test_an_erasure_of_after_the_start_stops_a_restore_by_name_if_it_took_something(
     clusters: Clusters, target: SimulatedCluster, archive: Path, wanted: Any
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
@@ -163,7 +163,7 @@ def test_an_erasure_of_records_that_a_restore_does_not_bring_does_not_stop_it(
 
 
 @pytest.mark.parametrize("wanted", WANTED, ids=str)
-def test_a_killed_restore_goes_on(clusters: Clusters, target: SimulatedCluster, archive: Path, wanted: Any) -> None:
+def test_a_killed_restore_continues(clusters: Clusters, target: SimulatedCluster, archive: Path, wanted: Any) -> None:
     with contextlib.suppress(KeyboardInterrupt):  # some have one task only
         restored(target, archive, killed=True, **wanted)
     goes_on(clusters[0], archive)

@@ -57,5 +57,5 @@ def test_an_engine_that_takes_less_for_all_is_found_out() -> None:
 
 
 def found(kind: str, seeds: range) -> bool:
-    """Whether a violation of this kind comes; the seeds behind the first one that has it are not run."""
+    """Whether a violation of this kind comes; the seeds after the first one that has it are not run."""
     return any(violation.kind == kind for outcome in run_seeds(seeds) for violation in outcome.violations)

@@ -333,7 +333,7 @@ def test_run_that_has_succeeded_before_says_that_it_looks_for_nothing_new(
 
 
 def test_brokers_of_another_cluster_prove_nothing(cluster: SimulatedCluster, tmp_path: Path) -> None:
-    """The bootstrap name leads to another cluster while a backup goes on, which has a topic of that name."""
+    """The bootstrap name leads to another cluster while a backup continues, which has a topic of that name."""
     create(cluster, 1)
     own = cluster.topics["orders"]
 

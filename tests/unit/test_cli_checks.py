@@ -120,7 +120,7 @@ def test_only_a_pod_needs_a_volume_for_a_folder(kind: str) -> None:
         check_spec(spec)
 
 
-def test_an_interrupt_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     """py4j tells it to the root logger."""
 
     def send() -> None:

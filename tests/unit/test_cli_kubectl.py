@@ -66,7 +66,7 @@ FULL = backup(
 )  # fmt: skip
 
 
-def test_drills_of_an_archive_are_told() -> None:
+def test_drills_of_an_archive_are_reported() -> None:
     failed = condition("Verified", "False", "RecordsDiffer", "one record differs")
     drill = {"lastGoodTime": "2026-11-21T02:00:00Z", "recovery": "12m 5s", "progress": "10/200", "report": "s3://r"}
     body = {"kind": "KafkaBackup", "metadata": {}, "status": {"conditions": [failed], "drill": drill}}

@@ -42,7 +42,7 @@ def test_install_promises_the_oldest() -> None:
 
 
 @pytest.mark.parametrize("name", ["latest", "4", "4.x", "v4.4.0", "4.4.0-rc1"])
-def test_what_is_no_version_is_told(name: str) -> None:
+def test_what_is_no_version_is_reported(name: str) -> None:
     with pytest.raises(ValueError, match=rf"'{re.escape(name)}' is not a version of Kafka such as \d"):
         versions.chosen({"LOGKEEP_KAFKA": name})
 

@@ -117,7 +117,7 @@ def test_a_room_without_a_place_is_caught(graph: grimp.ImportGraph, parent: str)
     assert broken(changed)
 
 
-def test_a_new_module_of_reading_lies_behind_the_door(graph: grimp.ImportGraph) -> None:
+def test_a_new_module_of_reading_lies_after_the_door(graph: grimp.ImportGraph) -> None:
     changed = deepcopy(graph)
     changed.add_module("logkeep_engine.archive.reading.newcomer")
     assert not broken(changed)

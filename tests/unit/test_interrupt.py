@@ -55,7 +55,7 @@ def test_the_second_signal_does_not_disturb_the_end() -> None:
         interrupt.check()
 
 
-def test_what_a_finalizer_raises_behind_a_signal_is_not_shown() -> None:
+def test_what_a_finalizer_raises_after_a_signal_is_not_shown() -> None:
     """The event loop's does, if a signal comes while it is made."""
     script = """
 import os, signal

@@ -28,7 +28,7 @@ def update(part: int, at: int) -> PartitionUpdate:
     return PartitionUpdate("orders", 0, part, at, at, at)
 
 
-def test_the_first_update_is_told_at_once_and_of_the_next_second_only_the_newest_of_each_part(clock: Clock) -> None:
+def test_the_first_update_is_reported_at_once_and_of_the_next_second_only_the_newest_of_each_part(clock: Clock) -> None:
     context = Context()
     progress = TaskProgress(context)
     for at in (1, 2, 3):

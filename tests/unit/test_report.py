@@ -240,7 +240,7 @@ def test_rate_and_time_left_go_by_the_last_half_minute() -> None:
     assert (run.snapshot().bytes_per_second, run.snapshot().seconds_left) == (None, None)
 
 
-def test_a_task_that_begins_anew_gives_no_negative_rate() -> None:
+def test_a_task_that_begins_again_gives_no_negative_rate() -> None:
     clock = Clock()
     run = many_topics(clock, 1)
     run.update(update(0, 50, 50, 5000))

@@ -71,7 +71,7 @@ def ended_after_a_kill(
     raise AssertionError("it never comes to its end")
 
 
-def test_an_erasure_goes_on(source: LocalStorage, tmp_path: Path) -> None:
+def test_an_erasure_continues(source: LocalStorage, tmp_path: Path) -> None:
     expected = without(seen(source), GONE)
 
     def at(left: int) -> Mortal:
@@ -85,7 +85,7 @@ def test_an_erasure_goes_on(source: LocalStorage, tmp_path: Path) -> None:
     assert ended_after_a_kill(at, lambda storage: erased(storage, GONE, runner=Inside()), again) > 8
 
 
-def test_a_conversion_goes_on(source: LocalStorage, tmp_path: Path) -> None:
+def test_a_conversion_continues(source: LocalStorage, tmp_path: Path) -> None:
     def again(storage: Mortal) -> None:
         done = convert(source, storage, FormatName.KAFKA, runner=Inside()).result
         assert (done.outcome, done.message) == ("Succeeded", "")

@@ -197,10 +197,10 @@ def align(
             add(DifferenceKind.SWAPPED, left, right)
             left, right = left + 2, right + 2
         else:
-            behind = _apart(source.digests, left, places, right)
-            if behind is None and right < len(target) and not pair_up:
+            skipped = _apart(source.digests, left, places, right)
+            if skipped is None and right < len(target) and not pair_up:
                 return Alignment(tuple(found), right, left, left)
-            skip_left, skip_right = behind or (len(source) - left, len(target) - right)
+            skip_left, skip_right = skipped or (len(source) - left, len(target) - right)
             if skip_left > records - left:  # what is after that belongs to the next stretch
                 skip_left = records - left
                 skip_right = min(skip_left, skip_right)

@@ -64,8 +64,8 @@ def _lost(uri: str, index: FoundFile, segment: RecordsName) -> str:
     )
 
 
-def _note(index: FoundFile, behind: Sequence[RecordsName]) -> list[str]:
-    if not behind:
+def _note(index: FoundFile, later: Sequence[RecordsName]) -> list[str]:
+    if not later:
         return []
-    more = f" and {len(behind) - 1} more" if len(behind) > 1 else ""
-    return [f"{index.path} names {behind[0]}{more}, after all segments that are there: its records are not imported"]
+    more = f" and {len(later) - 1} more" if len(later) > 1 else ""
+    return [f"{index.path} names {later[0]}{more}, after all segments that are there: its records are not imported"]

@@ -368,7 +368,7 @@ class Producer:
     # ---- one batch
 
     async def _open(self, target: _Target) -> None:
-        """Open the connection of the partition while its first batch is made. What goes wrong is told when that is
+        """Open the connection of the partition while its first batch is made. What goes wrong is reported when that is
         sent.
         """
         with contextlib.suppress(RetriableError, LogkeepError):

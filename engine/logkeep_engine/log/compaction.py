@@ -147,9 +147,9 @@ class Compactor:
         """
 
         def note(batches: memoryview, at: int) -> tuple[int, str]:
-            behind, stop = self._compaction.note(dirty, batches, at)
+            following, stop = self._compaction.note(dirty, batches, at)
             self._hand_out(rest=False)
-            return behind, stop
+            return following, stop
 
         at = 0
         while at < len(stretch):
@@ -179,10 +179,10 @@ class Compactor:
         copied: list[memoryview] = []
 
         def copy(batches: memoryview, at: int) -> tuple[int, str]:
-            made, behind, stop = self._compaction.copy(dirty, batches, at)
+            made, following, stop = self._compaction.copy(dirty, batches, at)
             for item in made:
                 copied.append(batches[item[0] : item[1]] if isinstance(item, tuple) else memoryview(item))
-            return behind, stop
+            return following, stop
 
         at = 0
         while at < len(stretch):

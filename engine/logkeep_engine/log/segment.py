@@ -247,7 +247,7 @@ def read_time_index(data: bytes, base_offset: int = 0) -> list[TimeEntry]:
 
 
 def find_offset(index: bytes, base_offset: int, offset: int) -> OffsetEntry | None:
-    """Return the last entry of an `.index` at or below `offset`: the batch that holds it is there or behind. None: from
+    """Return the last entry of an `.index` at or below `offset`: the batch that holds it is there or after. None: from
     the start. Raises `CorruptIndex` on a partial entry.
     """
     _check_whole(index, _OFFSET_ENTRY.size, "offset index")
@@ -255,10 +255,10 @@ def find_offset(index: bytes, base_offset: int, offset: int) -> OffsetEntry | No
     def offset_of(number: int) -> int:
         return base_offset + int(_OFFSET_ENTRY.unpack_from(index, number * _OFFSET_ENTRY.size)[0])
 
-    behind = bisect_right(range(len(index) // _OFFSET_ENTRY.size), offset, key=offset_of)
-    if not behind:
+    following = bisect_right(range(len(index) // _OFFSET_ENTRY.size), offset, key=offset_of)
+    if not following:
         return None
-    relative, position = _OFFSET_ENTRY.unpack_from(index, (behind - 1) * _OFFSET_ENTRY.size)
+    relative, position = _OFFSET_ENTRY.unpack_from(index, (following - 1) * _OFFSET_ENTRY.size)
     return OffsetEntry(base_offset + relative, position)
 
 
@@ -271,10 +271,10 @@ def find_time(timeindex: bytes, base_offset: int, timestamp: int) -> TimeEntry |
     def time_of(number: int) -> int:
         return int(_TIME_ENTRY.unpack_from(timeindex, number * _TIME_ENTRY.size)[0])
 
-    behind = bisect_left(range(len(timeindex) // _TIME_ENTRY.size), timestamp, key=time_of)
-    if not behind:
+    following = bisect_left(range(len(timeindex) // _TIME_ENTRY.size), timestamp, key=time_of)
+    if not following:
         return None
-    found, relative = _TIME_ENTRY.unpack_from(timeindex, (behind - 1) * _TIME_ENTRY.size)
+    found, relative = _TIME_ENTRY.unpack_from(timeindex, (following - 1) * _TIME_ENTRY.size)
     return TimeEntry(found, base_offset + relative)
 
 

@@ -26,7 +26,7 @@ def packed(
     own: Sequence[Content] = (),
 ) -> list[SegmentEntry]:
     """A run that puts a segment of each content into one pack, and those of `own` into objects of their own. Each
-    goes on where its partition ends."""
+    continues where its partition ends."""
     with begin(storage, run_id) as writer:
         packs = TaskPacks(storage, writer.epoch, 0, 0)
         receipts: list[Receipt] = []

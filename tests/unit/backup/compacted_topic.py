@@ -64,7 +64,7 @@ class CompactedTopic:
     packed: bool = False
 
     def write(self, rows: Sequence[Row], *, producer_id: int = -1, commits: bool | None = None) -> None:
-        """Append a batch, and a marker behind it if it is of a transaction."""
+        """Append a batch, and a marker after it if it is of a transaction."""
         base = self.end
         records = [Record(base + at, NOON + base + at, key, value, ()) for at, (key, value) in enumerate(rows)]
         transactional = commits is not None

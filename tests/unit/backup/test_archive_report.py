@@ -207,7 +207,7 @@ def test_a_run_without_rules_and_removals_tells_nothing_of_retention(storage: St
         assert retained_by(writer.state, rules, None) is None
 
 
-def test_the_generations_of_a_topic_are_told_as_one(storage: Storage) -> None:
+def test_the_generations_of_a_topic_are_reported_as_one(storage: Storage) -> None:
     key = (ORDERS.topic_id, 0)
     with begin(storage) as writer:
         writer.commit(topics=[ORDERS], receipts=[chunk(storage, 0, 20)])

@@ -210,7 +210,7 @@ BOUNDS = pytest.mark.parametrize("bounds", [(0, 15, 30), (0, 12, 15, 30)])
 
 @BOUNDS
 @pytest.mark.parametrize("log_start", [12, 15, 17, 25])
-def test_log_start_that_moves_while_a_run_goes_on_costs_what_lies_below_it(
+def test_log_start_that_moves_while_a_run_continues_costs_what_lies_below_it(
     storage: Storage, bounds: tuple[int, ...], log_start: int
 ) -> None:
     """DeleteRecords, also into the batch across a bound: some tasks have fetched before, others find the log of
@@ -232,7 +232,7 @@ def test_log_start_that_moves_while_a_run_goes_on_costs_what_lies_below_it(
 
 
 @BOUNDS
-def test_batch_across_a_bound_that_compaction_removes_while_a_run_goes_on_leaves_no_hole(
+def test_batch_across_a_bound_that_compaction_removes_while_a_run_continues_leaves_no_hole(
     storage: Storage, bounds: tuple[int, ...]
 ) -> None:
     before, after = Log(), Log((batch(0), batch(20)))

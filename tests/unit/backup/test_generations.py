@@ -55,7 +55,7 @@ class Model:
             self.history.append(self.log[len(self.history)])
 
     def clean(self) -> None:
-        """The cleaner leaves what lies behind some offset as it is. A tombstone goes when it is seen a second time, and
+        """The cleaner leaves what lies after some offset as it is. A tombstone goes when it is seen a second time, and
         that is late enough."""
         self.now += self.random.randrange(3)
         until = self.random.randint(0, len(self.history))

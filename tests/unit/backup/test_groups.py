@@ -24,29 +24,29 @@ def notes_of(found: list[GroupEntry], archived: list[GroupEntry]) -> list[str]:
     return describe_changed_positions(found, archived, [TOPIC], ENDS)
 
 
-def test_positions_that_are_archived_as_they_are_are_not_told() -> None:
+def test_positions_that_are_archived_as_they_are_are_not_reported() -> None:
     positions = [at(0, 10), at(1, 3), at(0, 5, share=True)]
     assert notes_of(positions, positions) == []
 
 
-def test_positions_of_a_partition_that_gave_no_answer_are_told_with_the_partition() -> None:
+def test_positions_of_a_partition_that_gave_no_answer_are_reported_with_the_partition() -> None:
     assert notes_of([at(2, 5)], []) == []
 
 
-def test_positions_past_the_end_are_told_by_number_and_name() -> None:
+def test_positions_past_the_end_are_reported_by_number_and_name() -> None:
     (note,) = notes_of([at(0, 50), at(1, 21, "a\n")], [at(0, 10), at(1, 20, "a\n")])
     assert note.startswith("2 positions of consumer groups pointed past the end of what is archived")
     assert "group 'g' has 50 in topic orders partition 0, archived is 10" in note
     assert "group 'a\\n' has 21 in topic orders partition 1, archived is 20" in note
 
 
-def test_positions_in_an_old_end_of_a_log_are_told() -> None:
+def test_positions_in_an_old_end_of_a_log_are_reported() -> None:
     (note,) = notes_of([at(1, 15)], [at(1, 7)])
     assert note.startswith("1 position of consumer groups pointed to where a log has since been cut off")
     assert note.endswith("group 'g' has 15 in topic orders partition 1, archived is 7")
 
 
-def test_positions_in_partitions_that_no_topic_has_are_told() -> None:
+def test_positions_in_partitions_that_no_topic_has_are_reported() -> None:
     (note,) = notes_of([at(number, 1) for number in range(3, 10)], [])
     assert note.startswith(
         "7 positions of consumer groups pointed into a partition that the topic does not have: not archived"
@@ -99,7 +99,7 @@ def test_groups_of_every_kind_are_archived() -> None:
     assert (found.notes, found.left_out) == ((), ())
 
 
-def test_share_groups_of_a_cluster_that_has_them_switched_off_are_told_and_the_others_are_archived() -> None:
+def test_share_groups_of_a_cluster_that_has_them_switched_off_are_reported_and_the_others_are_archived() -> None:
     shared = of_kind("share", *(f"queue-{number}" for number in range(7)))
     found = Cluster(*shared, *of_kind("classic", "old"), off=True).found()
     assert [item.group_id for item in found.entries] == ["old"]
@@ -108,7 +108,7 @@ def test_share_groups_of_a_cluster_that_has_them_switched_off_are_told_and_the_o
     assert found.left_out == tuple((f"queue-{number}", "share", SHARE_OFF) for number in range(7))
 
 
-def test_groups_of_a_kind_that_is_unknown_are_told_if_they_are_wanted() -> None:
+def test_groups_of_a_kind_that_is_unknown_are_reported_if_they_are_wanted() -> None:
     cluster = Cluster(*of_kind("mesh", "a\n", "b"), *of_kind("Fabric", "c"), *of_kind("classic", "old"))
     found = cluster.found()
     assert [item.group_id for item in found.entries] == ["old"]

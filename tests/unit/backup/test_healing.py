@@ -108,7 +108,7 @@ def test_it_stays_due_until_it_is_active_and_is_read_on_by_later_runs() -> None:
     assert (generation_of(state, KEY).number, generation_of(state, KEY).due, due_steps(state)) == (3, False, [])
 
 
-def test_it_waits_until_a_hole_is_filled_since_nothing_behind_it_would_be_read_again() -> None:
+def test_it_waits_until_a_hole_is_filled_since_nothing_after_it_would_be_read_again() -> None:
     state = hundred()
     archive(state, 120, 150, 1)
     assert due_steps(state) == []
@@ -137,7 +137,7 @@ def test_snapshots_of_what_had_the_stale_key_go_with_it_and_the_next_is_made_of_
     assert (work.last, {item.epoch for item in work.dirty}, work.end) == (None, {3}, 100)
 
 
-def test_partitions_that_cannot_have_another_generation_are_told() -> None:
+def test_partitions_that_cannot_have_another_generation_are_reported() -> None:
     state = hundred(stale=False)
     assert why_not(state, state, KEY) == ""
     assert why_not(ArchiveState(), state, KEY) == FIRST
@@ -148,7 +148,7 @@ def test_partitions_that_cannot_have_another_generation_are_told() -> None:
     assert why_not(state, state, KEY) == ""
 
 
-def test_a_commit_behind_the_end_of_the_backup_says_that_it_is_due_and_the_report_says_so(storage: Storage) -> None:
+def test_a_commit_after_the_end_of_the_backup_says_that_it_is_due_and_the_report_says_so(storage: Storage) -> None:
     with begin(storage) as writer:
         writer.commit(topics=[COMPACTED], receipts=[chunk(storage, 0, 100)])
         writer.end(RunOutcome.SUCCEEDED)
@@ -180,7 +180,7 @@ def test_records_that_the_archive_must_have_are_no_stale_keys_and_keep_it_as_it_
         assert not generation_of(writer.state, KEY).due
 
 
-def test_a_run_of_its_own_is_no_point_and_survives_a_kill_before_and_behind_its_commit(storage: Storage) -> None:
+def test_a_run_of_its_own_is_no_point_and_survives_a_kill_before_and_after_its_commit(storage: Storage) -> None:
     with begin(storage) as writer:
         writer.commit(topics=[COMPACTED], receipts=[chunk(storage, 0, 100)])
         end = writer.end(RunOutcome.SUCCEEDED)

@@ -113,7 +113,7 @@ def test_first_run_starts_at_the_log_start() -> None:
     assert plan.topics[0].configs == {"retention.ms": "1000"}
 
 
-def test_later_run_goes_on_where_the_archive_ends() -> None:
+def test_later_run_continues_where_the_archive_ends() -> None:
     assert bounds(planned(archived((0, 400)))) == [(400, 1000)]
 
 
@@ -225,7 +225,7 @@ def test_log_of_which_nothing_is_left_is_planned_as_a_new_one() -> None:
     assert bounds(branched(archived((500, 1500)), 0, start=0, end=700)) == [(0, 700)]
 
 
-def test_log_that_starts_behind_the_fork_has_no_empty_ranges() -> None:
+def test_log_that_starts_after_the_fork_has_no_empty_ranges() -> None:
     """Two unclean elections, and retention since; or a topic that was created again between two questions."""
     plan = branched(archived((500, 1500)), 400, start=700, end=2000)
     assert (plan.gaps, bounds(plan), plan.idle) == ((), [(700, 2000)], 0)
@@ -253,7 +253,7 @@ def test_whatever_brokers_answer_the_plan_has_each_offset_once_and_no_empty_rang
 
 
 def cut_off(state: ArchiveState, key: tuple[str, int], offset: int, held: PartitionFacts) -> None:
-    """Let the log of a partition, which was as `held` says, go on at an offset with what the state has."""
+    """Let the log of a partition, which was as `held` says, continue at an offset with what the state has."""
     log = state.held(key)
     old = HeldLine(Line(), held, branch_id=branch_id(key[0], 1))
     state.lines[key] = [old, HeldLine(Line(0, offset), log.within(offset, FOREVER))]
@@ -326,7 +326,7 @@ def test_partition_whose_leader_does_not_answer_is_unavailable() -> None:
     assert (plan.unavailable, plan.chunks, plan.idle) == ((WHERE,), (), 0)
 
 
-def test_recreated_topic_starts_anew() -> None:
+def test_recreated_topic_starts_again() -> None:
     state = archived((0, 400))
     plan = make_plan(
         "run",

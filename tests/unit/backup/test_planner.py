@@ -28,7 +28,7 @@ class Knowing:
 
 
 @pytest.mark.parametrize(("known", "silent"), [(("a", "b"), []), (("a",), ["b"])])
-def test_only_topics_without_a_configuration_are_told(
+def test_only_topics_without_a_configuration_are_reported(
     known: tuple[str, ...], silent: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     connection = KafkaConnection(("127.0.0.1:1",))

@@ -198,8 +198,8 @@ def _is_last(offset: int, key: int, cluster: Cluster) -> bool:
     return max(at for at, (own, _) in cluster.log.items() if own == key) == offset
 
 
-def test_a_key_that_is_replaced_behind_the_end_of_the_read_is_no_stale_key() -> None:
-    """The record goes before the read comes by, and its successor lies behind the end that was asked for."""
+def test_a_key_that_is_replaced_after_the_end_of_the_read_is_no_stale_key() -> None:
+    """The record goes before the read comes by, and its successor lies after the end that was asked for."""
     cluster, archive = Cluster(), Archive()
     for key in (0, 1):
         cluster.put(key, tombstone=False)

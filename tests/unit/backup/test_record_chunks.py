@@ -121,7 +121,7 @@ def test_neighbours_share_a_batch_between_them_record_by_record(storage: Storage
 
 
 @BOTH
-def test_compacted_batch_whose_records_all_lie_behind_the_end_is_the_next_one_s(
+def test_compacted_batch_whose_records_all_lie_after_the_end_is_the_next_one_s(
     storage: Storage, name: FormatName
 ) -> None:
     compacted = encode([Record(18, 1_700_000_000_000, b"k", b"v")], codec=Codec.NONE, base_offset=10)
@@ -256,13 +256,13 @@ def test_aborted_records_and_markers_are_left_out(storage: Storage) -> None:
     assert all(entry.gaps and not entry.transactional and not entry.control for entry in receipt.segments)
 
 
-def test_transaction_that_was_aborted_behind_the_chunk_is_left_out(storage: Storage) -> None:
+def test_transaction_that_was_aborted_after_the_chunk_is_left_out(storage: Storage) -> None:
     chunk = writer(storage, 50, 70)
     absorb(chunk, batch(50, producer=1), batch(60, producer=2), aborted=[(1, 12)])
     assert offsets(storage, done(chunk)) == list(range(60, 70))
 
 
-def test_a_marker_behind_a_gap_says_nothing_of_what_lies_before_it(storage: Storage) -> None:
+def test_a_marker_after_a_gap_says_nothing_of_what_lies_before_it(storage: Storage) -> None:
     """The marker of its transaction, and the beginning of another one, may have been in the gap."""
     chunk = writer(storage, 0, 100)
     absorb(chunk, batch(0, producer=1), batch(10, producer=2), aborted=[(1, 0)])
@@ -332,7 +332,7 @@ def test_batch_that_unpacks_to_too_much_is_refused_and_what_lies_before_it_is_ke
 
 
 @BOTH
-def test_batch_that_just_fits_is_archived_alone_whatever_else_goes_on(storage: Storage, name: FormatName) -> None:
+def test_batch_that_just_fits_is_archived_alone_whatever_else_continues(storage: Storage, name: FormatName) -> None:
     size = unpacked_most() - 100
     bomb = hostile.zeros(Codec.ZSTD, size, base_offset=10)
     chunks = [writer(storage, 0, 20 + at, name=name) for at in range(4)]

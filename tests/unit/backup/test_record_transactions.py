@@ -42,7 +42,7 @@ QUICK = Limits(outage=0.05, pause=0.01)
 class Broker:
     """A client of a broker with this log, whose lists leave out or make up transactions, each time others. What begins
     at offset `torn` arrives damaged; from offset `withheld` on nothing comes; the log is gone below `start` for whoever
-    looks behind the last stable offset."""
+    looks after the last stable offset."""
 
     log: Log
     random: Random
@@ -153,7 +153,7 @@ def two(end: bytes) -> Log:
     return log
 
 
-def test_the_end_of_a_transaction_is_looked_up_behind_the_piece(storage: Storage) -> None:
+def test_the_end_of_a_transaction_is_looked_up_after_the_piece(storage: Storage) -> None:
     broker = Broker(two(marker(3, 7, commit=False)), Random(1), honest=0.0)
     done = archived(storage, broker, 0, 2)
     assert offsets(storage, done) == [1]

@@ -65,7 +65,7 @@ def test_chosen_are_the_topics_that_the_backup_archives(changed: KafkaBackupSpec
     assert {name for name in names if rules.chosen is None or rules.chosen(name)} == chosen
 
 
-def test_topics_that_the_spec_does_not_choose_stay_and_are_told(tmp_path: Path) -> None:
+def test_topics_that_the_spec_does_not_choose_stay_and_are_reported(tmp_path: Path) -> None:
     archive = archive_with(tmp_path, ORDERS, PLANES, PLANES_AGAIN)
     rules = retention_rules(spec("planes"))
     planned = planned_retention(archive.load(), rules, RetentionHold())
@@ -87,7 +87,7 @@ def test_topics_that_the_spec_does_not_choose_stay_and_are_told(tmp_path: Path) 
     assert there(archive) == set()
 
 
-def test_without_limits_nothing_is_told_and_many_topics_are_counted(tmp_path: Path) -> None:
+def test_without_limits_nothing_is_reported_and_many_topics_are_counted(tmp_path: Path) -> None:
     topics = [replace(ORDERS, name=f"topic-{number}", topic_id=f"{number}" * 22) for number in range(5)]
     archive = archive_with(tmp_path, PLANES, *topics)
     state = archive.load()

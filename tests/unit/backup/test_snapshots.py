@@ -167,7 +167,7 @@ def test_no_snapshot_is_made_where_none_is_wanted(tmp_path: Path, changes: dict[
     assert topic.back_up("run-1", spec_of(topic.storage.uri, **changes)).count == 0
 
 
-@pytest.mark.parametrize("largest", [1 << 30, 1])  # with 1 it cannot be spread, and one task goes on
+@pytest.mark.parametrize("largest", [1 << 30, 1])  # with 1 it cannot be spread, and one task continues
 def test_a_partition_whose_keys_take_many_passes_is_spread(tmp_path: Path, largest: int) -> None:
     topic = topic_of(tmp_path)
     topic.write([(b"%d" % (at * 7919 % 900), b"%d" % at) for at in range(3000)])
@@ -318,7 +318,7 @@ def test_a_time_of_which_retention_has_left_nothing_is_refused_and_says_from_whe
 
 
 def killed_behind(step: int, topic: CompactedTopic, run_id: str) -> bool:
-    """Run a backup in a process that is killed behind its write number `step`; False if it made fewer."""
+    """Run a backup in a process that is killed after its write number `step`; False if it made fewer."""
 
     def back_up() -> None:
         done = count(1)

@@ -80,7 +80,7 @@ def test_what_is_archived_whole_is_kept_from_now_on(backed: EndedBackup, monkeyp
     assert reported.deadlines.topics[0].oldest_time == reported.deadlines.check_time
 
 
-def test_records_behind_an_open_transaction_are_as_old_as_they_are(
+def test_records_after_an_open_transaction_are_as_old_as_they_are(
     backed: EndedBackup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = backed.begun - HOUR

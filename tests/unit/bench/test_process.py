@@ -38,7 +38,7 @@ while not os.path.exists({str(noticed)!r}):
 """
 
     def seen() -> bool:
-        """The process goes on until it was seen, however late this looks."""
+        """The process continues until it was seen, however late this looks."""
         if file.exists():
             noticed.touch()
         return noticed.exists()

@@ -116,7 +116,7 @@ def test_a_table_tells_ratios_to_floor_and_peer() -> None:
     assert table.markdown().splitlines()[1].startswith("| --- | --- | ---:")
 
 
-def test_the_design_figures_are_told_with_what_is_wanted() -> None:
+def test_the_design_figures_are_reported_with_what_is_wanted() -> None:
     found = measured(
         row("pinned", "floor", 1.0),
         row("pinned", "engine", 1.25),

@@ -1,4 +1,4 @@
-"""A task is killed between any two steps of writing a snapshot. The next attempt makes it anew."""
+"""A task is killed between any two steps of writing a snapshot. The next attempt makes it again."""
 
 import os
 import signal

@@ -147,7 +147,7 @@ def test_a_key_is_found_among_many_in_any_block_and_any_share(tmp_path: Path) ->
         assert shares > 2
 
 
-def test_damage_is_told_once(tmp_path: Path) -> None:
+def test_damage_is_reported_once(tmp_path: Path) -> None:
     storage = LocalStorage(f"file://{tmp_path}")
     entries = [write_segment(storage, [plain([row(at, b"k", b"v")])]) for at in range(3)]
     path = next(iter(entries[1].objects(ORDERS.name)))

@@ -103,7 +103,7 @@ class TestStretches:
         long = compared(digests(numbered(0, 1)), numbered(0, 1, 2, 3), [3])
         assert (long.is_whole, long.extra, long.extra_from) == (True, 2, 2)
 
-    def test_it_goes_on_behind_a_stretch_that_was_passed_over(self) -> None:
+    def test_it_continues_after_a_stretch_that_was_passed_over(self) -> None:
         target = numbered(0, 9, 2, 3)
         comparison = compared(digests(numbered(0, 1), numbered(2, 3)), target, [2])
         assert comparison.at == 0

@@ -195,7 +195,7 @@ def test_two_archives_of_the_same_records_are_the_same(tmp_path: Path) -> None:
     assert run_json("diff", a.as_uri(), b)["same"] is True
 
 
-def test_two_archives_that_differ_are_told_apart(tmp_path: Path) -> None:
+def test_two_archives_that_differ_are_distinguished(tmp_path: Path) -> None:
     a, b = archive(tmp_path / "a", (0, 60)), archive(tmp_path / "b", (0, 50))
     done = run("diff", a, b)
     assert done.exit_code == 1
@@ -248,7 +248,7 @@ def test_a_partition_without_a_committed_record_is_no_difference(tmp_path: Path)
 
 
 def test_a_log_ends_with_the_first_transaction_that_nothing_has_decided(tmp_path: Path) -> None:
-    """A consumer sees the same end: batches behind it may be committed, but nobody sees them yet."""
+    """A consumer sees the same end: batches after it may be committed, but nobody sees them yet."""
     opened = batch(5, 2, producer_id=9, transactional=True)
     later = [batch(7, 2), batch(9, 2, producer_id=4, transactional=True), marker(11, 4, commit=True)]
     write_log(tmp_path / "a-0", [batch(0, 5), opened, *later])
@@ -285,7 +285,7 @@ def test_a_batch_that_compaction_has_emptied_holds_nothing_up(tmp_path: Path) ->
     assert run("index", "check", tmp_path / "a-0").exit_code == 0
 
 
-def test_damage_behind_an_open_transaction_is_still_said(tmp_path: Path) -> None:
+def test_damage_after_an_open_transaction_is_still_said(tmp_path: Path) -> None:
     path = write_log(tmp_path / "a-0", [batch(0, 2, producer_id=9, transactional=True), batch(2, 2), batch(4)])
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
@@ -331,14 +331,14 @@ def test_a_damaged_archive_cannot_be_compared(tmp_path: Path) -> None:
     assert "hint: `logkeep verify` names all damage.\n" in done.stderr
 
 
-def test_damage_of_a_batch_is_told_with_its_position(tmp_path: Path) -> None:
+def test_damage_of_a_batch_is_reported_with_its_position(tmp_path: Path) -> None:
     a, b, _ = one_damaged(tmp_path, 80)
     done = run("diff", a, b)
     assert done.exit_code == 2
     assert re.search(r": The batch at offset 0 is damaged: .* its bytes give 0x[0-9a-f]+, at position 0\.", done.stderr)
 
 
-def test_damage_that_no_crc_covers_is_told_as_a_restore_tells_it(tmp_path: Path) -> None:
+def test_damage_that_no_crc_covers_is_reported_as_a_restore_tells_it(tmp_path: Path) -> None:
     """The leader epoch of a batch was altered: only the object's digest shows it."""
     a, b, log = one_damaged(tmp_path, 15)
     done = run("diff", a, b)

@@ -34,7 +34,7 @@ def warnings(place: dict[str, Any], kafka: dict[str, Any]) -> tuple[str, ...]:
         ("PLAINTEXT", None, False),
     ],
 )  # fmt: skip
-def test_a_password_of_plain_without_tls_is_told(protocol: str, mechanism: str | None, expected: bool) -> None:
+def test_a_password_of_plain_without_tls_is_reported(protocol: str, mechanism: str | None, expected: bool) -> None:
     found = warnings(storage(), cluster(protocol, mechanism))
     assert len(found) == expected
     assert all("PLAIN over SASL_PLAINTEXT sends the password across the network in the clear" in text for text in found)
@@ -47,7 +47,7 @@ def test_a_password_of_plain_without_tls_is_told(protocol: str, mechanism: str |
         ("http://minio:9000", {}, False),
     ],
 )  # fmt: skip
-def test_keys_of_a_secret_over_http_are_told(endpoint: str | None, keys: dict[str, Any], expected: bool) -> None:
+def test_keys_of_a_secret_over_http_are_reported(endpoint: str | None, keys: dict[str, Any], expected: bool) -> None:
     found = warnings(storage(endpoint, **keys), cluster("PLAINTEXT"))
     assert len(found) == expected
     assert all(text.startswith("spec.storage.endpoint is http://: ") for text in found)

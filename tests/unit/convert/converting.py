@@ -28,7 +28,7 @@ from tests.unit.log.batches import batch, marker, with_header
 
 
 class DiesWithItsResult(HereRunner):
-    """A runner that dies when its last task has written everything and nobody knows it yet."""
+    """A runner that dies when its last task has written everything and it is unknown it yet."""
 
     def perform(self, job: Job) -> None:
         super().perform(replace(job, work=job.work[-1:], on_result=lambda *_: None))

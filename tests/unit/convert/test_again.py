@@ -102,7 +102,7 @@ def test_what_lies_in_a_segment_that_was_read_again_is_added(tmp_path: Path, tar
 
 
 @pytest.mark.parametrize("target_format", FORMATS)
-def test_an_interrupted_conversion_goes_on_when_a_snapshot_stands_for_the_log(
+def test_an_interrupted_conversion_continues_when_a_snapshot_stands_for_the_log(
     tmp_path: Path, target_format: str
 ) -> None:
     source = Source(tmp_path, target_format)
@@ -122,7 +122,7 @@ def test_an_interrupted_conversion_goes_on_when_a_snapshot_stands_for_the_log(
 def test_what_the_snapshot_has_left_out_is_converted_with_what_has_overwritten_it(
     tmp_path: Path, target_format: str
 ) -> None:
-    """Offset 0 is overwritten behind what the run was started to convert: the snapshot has the later record only."""
+    """Offset 0 is overwritten after what the run was started to convert: the snapshot has the later record only."""
     source = Source(tmp_path, target_format)
     source.run()
     source.run()
@@ -150,7 +150,7 @@ def test_of_transactions_across_a_bound_only_what_was_committed_is_added(tmp_pat
     assert source.converted() == [0, 1, 2, 3, 7]
 
 
-def test_behind_a_snapshot_batches_are_copied_as_they_are(tmp_path: Path) -> None:
+def test_after_a_snapshot_batches_are_copied_as_they_are(tmp_path: Path) -> None:
     source = Source(tmp_path, "Kafka")
     source.run(snapshot=False)
     source.run(snapshot=True)

@@ -383,7 +383,7 @@ class TestWhatIsTaken:
         assert [record[0] for record in contents(target)["orders", 0]] == [*range(9), 10, 11]
 
     @pytest.mark.parametrize("name", ["Records", "Avro", "Kafka"])
-    def test_a_marker_says_more_than_the_index_and_it_is_told(self, tmp_path: Path, name: str) -> None:
+    def test_a_marker_says_more_than_the_index_and_it_is_reported(self, tmp_path: Path, name: str) -> None:
         storage, target = folder(tmp_path / "source"), folder(tmp_path / "target")
         self.open_ended(storage)
         committed(storage, "run-2", 9, 12, marker(9, 7, commit=False), batch(10, 2), outcome=RunOutcome.SUCCEEDED)
@@ -505,7 +505,7 @@ class TestLoss:
         assert "--allow-loss" in done.result.message
         assert target.list() == []
 
-    def test_a_loss_that_is_allowed_is_told(self, source: LocalStorage, tmp_path: Path) -> None:
+    def test_a_loss_that_is_allowed_is_reported(self, source: LocalStorage, tmp_path: Path) -> None:
         target = folder(tmp_path / "target")
         allowed = FormatOptions(compatibility=Compatibility.STRICT, allow_loss=True)
         done = convert(source, target, "Avro", format_options=allowed)
@@ -535,7 +535,7 @@ class TestLoss:
 class TestGoingOn:
     @pytest.mark.parametrize("name", FORMATS)
     @pytest.mark.parametrize("killed", [0, 1, 3, 5])
-    def test_a_killed_run_goes_on_and_ends_the_same(
+    def test_a_killed_run_continues_and_ends_the_same(
         self, tmp_path: Path, name: str, killed: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("logkeep_engine.archiving.COMMIT_SECONDS", 0)
@@ -592,7 +592,7 @@ class TestGoingOn:
         done = convert(source, target, "Avro", run_id="convert-2")
         assert (done.result.outcome, done.result.records, done.result.segments) == ("Succeeded", 0, 0)
 
-    def test_a_run_goes_on_only_with_its_own_options(self, tmp_path: Path) -> None:
+    def test_a_run_continues_only_with_its_own_options(self, tmp_path: Path) -> None:
         source, target = folder(tmp_path / "source"), folder(tmp_path / "target")
         archive_of(source, chunk(source, 0, 100))
         with pytest.raises(Killed):

@@ -254,7 +254,7 @@ class TestInPlace:
         state = adopted(folder(tmp_path / "foreign"))
         assert [(group.group_id, group.partition, group.offset) for group in state.groups] == [("h", 3, 43)]
 
-    def test_an_import_that_was_killed_goes_on(
+    def test_an_import_that_was_killed_continues(
         self, original: LocalStorage, records: LocalStorage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def killed(*_: object) -> None:
@@ -302,7 +302,7 @@ class TestInPlace:
         found = {entry.digest.algorithm for entries in state.segments.values() for entry in entries}
         assert found == {DigestAlgorithm.SHA256}
 
-    def test_an_import_that_was_killed_goes_on_with_its_algorithm_only(
+    def test_an_import_that_was_killed_continues_with_its_algorithm_only(
         self, records: LocalStorage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def killed(*_: object, **__: object) -> None:
@@ -503,13 +503,13 @@ class TestIndexesOfPartitions:
         assert warnings(segments) == []
         assert whole_offsets(segments) == [4, 5, 6, 7]
 
-    def test_what_is_missing_behind_the_last_is_told(self, segments: LocalStorage) -> None:
+    def test_what_is_missing_after_the_last_is_reported(self, segments: LocalStorage) -> None:
         self.lose(segments, 4, 6)
         (warning,) = warnings(segments)
         assert f"{self.INDEX} names segment_partition_000_from_offset_0000000004 and 1 more, after all" in warning
         assert whole_offsets(segments) == [0, 1, 2, 3]
 
-    def test_an_index_that_cannot_be_read_is_only_told(self, segments: LocalStorage) -> None:
+    def test_an_index_that_cannot_be_read_is_only_reported(self, segments: LocalStorage) -> None:
         whole_index = segments.read(self.INDEX)
         self.lose(segments, 2)
         for content, why in [
@@ -550,7 +550,7 @@ class TestRefusals:
             message = refused(records, repair=repair)
             assert f"{FIRST}_records: The segment begins with 0x02, which is version 2" in message
 
-    def test_all_faults_are_told_at_once(self, records: LocalStorage) -> None:
+    def test_all_faults_are_reported_at_once(self, records: LocalStorage) -> None:
         path_of(records, f"{FIRST}_records").write_bytes(b"\x02 nothing")
         path_of(records, "notes/segment_partition_000_from_offset_0000000008_records").write_bytes(b"PK")
         assert "And 1 more fault." in refused(records, faults=2)
@@ -774,7 +774,7 @@ class TestIntoAnother:
         assert import_into(source, target, "Records", run_id="import-2").result.records == 100
         assert contents(target) == contents(original)
 
-    def test_what_a_killed_run_has_planned_is_what_it_goes_on_with(self, tmp_path: Path) -> None:
+    def test_what_a_killed_run_has_planned_is_what_it_continues_with(self, tmp_path: Path) -> None:
         source, target = folder(tmp_path / "source"), folder(tmp_path / "target")
         grow(tmp_path, source, 100)
         with pytest.raises(Killed):

@@ -63,7 +63,7 @@ class TestCut:
     def test_coverage_without_segments_is_one_chunk(self) -> None:
         assert cut([], 5, 9, 20) == [(5, 9, 0)]
 
-    def test_a_chunk_begins_where_a_segment_begins_even_behind_a_gap(self) -> None:
+    def test_a_chunk_begins_where_a_segment_begins_even_after_a_gap(self) -> None:
         assert cut([segment(3, 10, 30), segment(20, 30, 30)], 0, 40, 20) == [(0, 20, 30), (20, 40, 30)]
 
     @given(
@@ -143,7 +143,7 @@ class TestPlan:
         with pytest.raises(ArchiveMismatch, match="no longer holds offsets 0 to 99 of topic 'orders' partition 0"):
             check_covers(source_of(segment(0, 10), start=1), plan)
 
-    def test_a_log_that_was_cut_off_since_is_told(self) -> None:
+    def test_a_log_that_was_cut_off_since_is_reported(self) -> None:
         plan = plan_of(source_of(segment(0, 10)))
         now = replace(source_of(segment(0, 10), end=50), leaders={KEY: Leaders(2, (), ((1, 50),))})
         with pytest.raises(ArchiveMismatch) as error:

@@ -1,4 +1,4 @@
-"""Erasures that are killed, and what other runs find then before the erasure goes on."""
+"""Erasures that are killed, and what other runs find then before the erasure continues."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -75,7 +75,7 @@ def backed_up(storage: LocalStorage, then: Callable[[Writer], None]) -> None:
 
 
 @pytest.mark.parametrize("then", [removes, compacts])
-def test_a_backup_behind_a_killed_erasure_loses_nothing_and_the_erasure_goes_on(
+def test_a_backup_after_a_killed_erasure_loses_nothing_and_the_erasure_continues(
     tmp_path: Path, then: Callable[[Writer], None]
 ) -> None:
     storage = LocalStorage((tmp_path / "archive").as_uri())

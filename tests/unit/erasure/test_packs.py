@@ -61,7 +61,7 @@ def test_the_pack_goes_and_all_that_stays_is_as_it_was(storage: LocalStorage) ->
     assert state.unpurged == ()
 
 
-def test_only_what_was_written_anew_counts_as_erased(storage: LocalStorage) -> None:
+def test_only_what_was_rewritten_counts_as_erased(storage: LocalStorage) -> None:
     erase_whole(storage, GONE)
     state = Archive.open(storage).load()
     assert erased_ranges(state, KEY, 3) == [(0, 2)]
@@ -76,7 +76,7 @@ def test_earlier_points_find_the_copies(storage: LocalStorage) -> None:
 
 
 @pytest.mark.parametrize("unnamed", [False, True])
-def test_an_erasure_that_was_killed_goes_on(storage: LocalStorage, tmp_path: Path, unnamed: bool) -> None:
+def test_an_erasure_that_was_killed_continues(storage: LocalStorage, tmp_path: Path, unnamed: bool) -> None:
     before = {key: seen(storage, key) for key in (KEY, OTHER, FOREIGN)}
     if unnamed:
         storage.put("packs/0000000002-7-0-0.pack", b"left by a killed task " + GONE)

@@ -118,7 +118,7 @@ class OldAvroEncoder:
             "meta": {"avro.schema": json.dumps(schema).encode(), "avro.codec": codec.encode()},
             "sync": hashlib.sha256(f"{self._topic}/{self._partition}/{first_offset}".encode()).digest()[:SYNC_BYTES],
         }
-        # fastavro would write names in another form than they are published; it goes on with a header that is there.
+        # fastavro would write names in another form than they are published; it continues with a header that is there.
         schemaless_writer(self._file, HEADER_SCHEMA, header)
         self._writer = Writer(self._file, schema)
         if self._codec is AvroCodec.ZSTANDARD:
@@ -253,7 +253,7 @@ def kind_of(timestamp: int | None, timestamp_type: int | None) -> TimestampKind:
 
 
 def _pack_headers(headers: Headers, lossless: bool) -> bytes:
-    """The field `headers`, and `headerList` behind it."""
+    """The field `headers`, and `headerList` after it."""
     last = {_key(name).decode("utf-8", "replace"): value for name, value in headers}
     entries = b"".join(sized(name.encode()) + sized(value or b"") for name, value in last.items())
     packed = FIRST + long(len(last)) + entries + b"\x00"

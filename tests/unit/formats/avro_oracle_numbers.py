@@ -6,7 +6,7 @@ from logkeep_engine.formats.avro_schema import TIMESTAMP_TYPES
 LOW_BITS = 14
 LOW_MASK = (1 << LOW_BITS) - 1
 LOW = [bytes((low & 0x7F | 0x80, low >> 7 | 0x80)) for low in range(1 << LOW_BITS)]
-"""The first two bytes of a number that goes on: offsets and times that rise change in these only, most of the time."""
+"""The first two bytes of a number that continues: offsets and times that rise mostly change in these only."""
 
 NO_HEADER_LIST = FIRST
 

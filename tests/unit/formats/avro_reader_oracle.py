@@ -30,7 +30,7 @@ def read_old_object(
     """The records of an object from `start_offset` on, block by block; of either schema.
 
     `source` is a binary file, or the bytes of one in pieces. `topic` and `partition` are what the records must say;
-    without them, what the first record says. With `size`, the file's, a length that lies is told before anything is
+    without them, what the first record says. With `size`, the file's, a length that lies is reported before anything is
     gathered for it. A record without a timestamp has None. In the published schema the type of a timestamp is taken
     for create time, and an empty value stays empty: nobody can tell whether it was null.
 
@@ -256,7 +256,7 @@ def _header_list_at(block: AvroBlock, at: int) -> tuple[Headers | None, int]:
 
 
 def _count_at(block: AvroBlock, at: int) -> tuple[int, int]:
-    """How many items of a map or an array follow: a count below zero has their size in bytes behind it."""
+    """How many items of a map or an array follow: a count below zero has their size in bytes after it."""
     number, at = _number_at(block, at)
     count = unzigzag(number)
     if count < 0:

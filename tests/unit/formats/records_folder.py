@@ -175,7 +175,7 @@ class RecordsFolder:
 
     @property
     def next_offset(self) -> int:
-        """The offset after the last record, where to go on; 0 if there is none."""
+        """The offset after the last record, where to continue; 0 if there is none."""
         return self._last_offset + 1
 
     def append(self, records: Sequence[LogRecord]) -> None:

@@ -27,7 +27,7 @@ _HEADER_BYTES = 8  # a header takes them beside key and value
 
 
 class OldBlock(NamedTuple):
-    """Records that lie behind each other. `positions` are the file positions of each, and the end of the last."""
+    """Records that lie after each other. `positions` are the file positions of each, and the end of the last."""
 
     records: list[PlainRecord]
     positions: list[int]
@@ -201,7 +201,7 @@ def read_old_blocks(
     """The records of a segment with the position of each, in lists of about a MiB. The first offset must lie after
     `after`.
 
-    `blocks` are the bytes of the file, one block behind the other, from file position `position` on: 0, or where a
+    `blocks` are the bytes of the file, one block after the other, from file position `position` on: 0, or where a
     record begins (`records_index.position_before`). With `size`, the file's, a length that lies is found before
     anything is read for it. Memory: a few MiB, or twice the largest record.
 
@@ -263,7 +263,7 @@ def _gather(held: bytes, source: Iterator[bytes], wanted: int) -> tuple[bytes, b
 
 
 class _Short(Exception):
-    """Raised inside `_decode`: the record goes on behind the data, up to `end` at least."""
+    """Raised inside `_decode`: the record continues after the data, up to `end` at least."""
 
     def __init__(self, end: int) -> None:
         super().__init__(end)

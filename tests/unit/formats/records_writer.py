@@ -2,7 +2,7 @@
 
     python -m tests.unit.formats.records_writer FOLDER SEED
 
-It goes on where the folder ends, hands records over in runs of random length, some of them again, and says the
+It continues where the folder ends, hands records over in runs of random length, some of them again, and says the
 committed position on its standard output after each commit. It stops after some commits, if it is killed late.
 """
 

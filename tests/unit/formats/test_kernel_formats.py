@@ -89,7 +89,7 @@ def _changed(packed: bytearray, data: st.DataObject) -> bytes:
 
 
 def _answer(read: Callable[[], Iterator[object]]) -> list[object]:
-    """All that is read, and the words behind it."""
+    """All that is read, and the words after it."""
     found: list[object] = []
     try:
         found.extend(read())

@@ -163,7 +163,7 @@ def test_partitions_share_a_folder(tmp_path: Path) -> None:
     assert segments_of(os.listdir(tmp_path)) == {0: [RecordsName(0, 0)], 12: [RecordsName(12, 0)]}
 
 
-def test_second_writer_of_a_partition_is_told(tmp_path: Path) -> None:
+def test_second_writer_of_a_partition_is_reported(tmp_path: Path) -> None:
     message = f"Another process is writing {FIRST}_records in {tmp_path}. Let it end, or stop it, and start again."
     with RecordsFolder(tmp_path, 0, NO_LIMIT) as folder:
         folder.append(RECORDS)
@@ -269,7 +269,7 @@ def test_folder_left_between_a_new_segment_and_the_partition_index_is_made_whole
     assert files(tmp_path / "left") == files(tmp_path / "whole")
 
 
-# ---- what the original tool makes of a crash: it appends behind the torn end, and the index jumps over it
+# ---- what the original tool makes of a crash: it appends after the torn end, and the index jumps over it
 
 
 def shifted(first: int, by: int, last: int = 6) -> list[bytes]:
@@ -280,7 +280,7 @@ def shifted(first: int, by: int, last: int = 6) -> list[bytes]:
 
 
 def test_torn_record_that_the_index_jumps_over_is_taken_out(tmp_path: Path) -> None:
-    """The record was torn at any byte, and written again behind it."""
+    """The record was torn at any byte, and written again after it."""
     for number in range(6):
         start, end = POSITIONS[number : number + 2]
         for torn in range(1, end - start):
@@ -304,7 +304,7 @@ def test_whole_record_that_the_index_jumps_over_and_has_again_is_taken_out(tmp_p
 
 
 def test_records_that_only_the_segment_has_are_kept(tmp_path: Path) -> None:
-    """The end of the index was lost with the machine, and the topic went on later: its old records are gone there."""
+    """The end of the index was lost with the machine, and the topic continued later: its old records are gone there."""
     records, index = lay(tmp_path, SEGMENT, entries(2) + INDEX[1 + 24 * 4 :])
     found = recover_segment(records, index)
     assert (found.cuts, found.records, found.unindexed) == ((), 6, 2)

@@ -135,7 +135,7 @@ def test_check_names_the_first_wrong_entry_whatever_byte_is_flipped() -> None:
         )
 
 
-def test_wrong_entry_that_is_cut_short_is_told() -> None:
+def test_wrong_entry_that_is_cut_short_is_reported() -> None:
     damaged = INDEX[:50] + b"\xff"
     assert check_index(damaged, INDEX) == IndexCheck(
         IndexState.WRONG,

@@ -45,7 +45,7 @@ def test_a_key_that_was_taken_back_is_waited_for_and_the_brokers_default_told() 
     assert (configs["orders"]["retention.ms"], late) == ("604800000", [])
 
 
-def test_brokers_that_never_follow_are_told() -> None:
+def test_brokers_that_never_follow_are_reported() -> None:
     control = Behind({"retention.ms": "-1"}, {}, 1 << 30)
     configs, late = applied_topic_configs(control, {"orders": {"retention.ms": None}}, patience=0.3)
     assert (configs["orders"]["retention.ms"], late) == ("-1", ["orders"])

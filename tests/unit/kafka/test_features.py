@@ -26,7 +26,7 @@ def tagged(*fields: tuple[int, bytes]) -> bytes:
 
 
 def answered(*fields: tuple[int, bytes], code: int = 0) -> Features:
-    """The bytes behind the correlation id: this answer alone has no tags in its header."""
+    """The bytes after the correlation id: this answer alone has no tags in its header."""
     request = number(18) + number(0) + number(4) + TAGS
     body = number(code) + array(request, request) + number(0, 4) + tagged(*fields)
     return finalized_features().decode(Reader(AnswerFrame.of(body)))

@@ -75,7 +75,7 @@ def agreed(found: ClusterView, brokers: Sequence[int] = ALL) -> Views:
     return dict.fromkeys(brokers, found)
 
 
-def test_brokers_that_agree_before_and_behind_it_are_asked_once() -> None:
+def test_brokers_that_agree_before_and_after_it_are_asked_once() -> None:
     cluster = Scripted([agreed(view(1, 2)), agreed(view(1, 2))], {1: ["a b"], 2: ["c"], 3: [""]})
     assert (cluster.groups(), cluster.asked) == (["a", "b", "c"], 3)
 

@@ -90,7 +90,7 @@ def test_a_mechanism_that_the_listener_does_not_take_names_those_that_it_takes()
         run(Broker(enabled=33))
 
 
-def test_the_brokers_reason_is_told() -> None:
+def test_the_brokers_reason_is_reported() -> None:
     with pytest.raises(LoginDenied, match="Authentication failed: invalid credentials"):
         run(Broker(refuses="Authentication failed: invalid credentials"))
 

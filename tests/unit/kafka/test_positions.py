@@ -29,7 +29,7 @@ def test_positions_are_read() -> None:
     assert answered([0, 0]) == FetchedPositions(Code.NONE, 0, expected)
 
 
-def test_negative_numbers_are_no_positions_and_are_told() -> None:
+def test_negative_numbers_are_no_positions_and_are_reported() -> None:
     """Some clients commit -1 and -2, for "the end" and "the beginning"."""
     negative = (FetchedPosition("orders", 0, -2, 7, "m"), FetchedPosition("orders", 1, -1, 7, "m"))
     expected = FetchedPositions(Code.NONE, 0, (FetchedPosition("orders", 2, 0, 7, "m"),), negative)

@@ -45,7 +45,7 @@ def test_the_connection_is_opened_while_the_first_batch_is_made() -> None:
     asyncio.run(main())
 
 
-def test_a_connection_that_cannot_be_opened_is_told_when_a_batch_is_sent() -> None:
+def test_a_connection_that_cannot_be_opened_is_reported_when_a_batch_is_sent() -> None:
     class Unreachable:
         async def leader(self, *_: Any, **__: Any) -> Any:
             raise RetriableError("nobody is there")

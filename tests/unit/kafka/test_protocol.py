@@ -22,7 +22,7 @@ def body(call: Call[Any]) -> bytes:
 
 
 def read(call: Call[R], raw: bytes) -> R:
-    """The answer from bytes behind the response's correlation id."""
+    """The answer from bytes after the response's correlation id."""
     return call.decode(Reader(AnswerFrame.of(raw)))
 
 

@@ -146,7 +146,9 @@ class Unreachable(ControlPlane):
         return True
 
 
-def test_a_coordinator_that_does_not_answer_is_told_with_the_kind_of_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_coordinator_that_does_not_answer_is_reported_with_the_kind_of_the_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def silent(connection: object, wanted: Mapping[str, object], *more: object) -> dict[str, dict[object, int]]:
         return {group: {} for group in wanted}
 

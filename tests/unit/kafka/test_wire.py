@@ -24,7 +24,7 @@ Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Non
 
 
 def echo(text: bytes = b"", *more: bytes | memoryview) -> Call[bytes]:
-    """A request whose answer is what the server sends behind the correlation id."""
+    """A request whose answer is what the server sends after the correlation id."""
 
     def answer(read: Reader) -> bytes:
         return bytes(read.slice(read.int32()))

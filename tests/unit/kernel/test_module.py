@@ -21,7 +21,7 @@ CONSTANTS = {
 @pytest.mark.deep
 def test_the_tests_in_rust_pass() -> None:
     """They make other random examples each time, so the deep profile does not take an earlier result for it."""
-    printed = kernel.run_tests(anew=bool(number(0, deep=1)))
+    printed = kernel.run_tests(again=bool(number(0, deep=1)))
     assert sum(map(int, re.findall(r"^test result: ok\. (\d+) passed", printed, re.MULTILINE))) > 0
 
 

@@ -37,7 +37,7 @@ def test_tests_that_passed_are_not_run_again(calls: Callable[[], list[str]]) -> 
     assert kernel.run_tests() == kernel.run_tests() == "test result: ok. 3 passed\n"
     kernel.compile_tests()
     assert calls() == ["cargo test --locked"]
-    kernel.run_tests(anew=True)
+    kernel.run_tests(again=True)
     assert len(calls()) == 2
 
 

@@ -56,7 +56,7 @@ def lanes(logs: Path, *files: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def test_lanes_run_side_by_side_and_what_took_longest_is_told(tmp_path: Path) -> None:
+def test_lanes_run_side_by_side_and_what_took_longest_is_reported(tmp_path: Path) -> None:
     files = ("tests/unit/log/test_segment.py", "tests/unit/formats/test_records_names.py")
     running = lanes(tmp_path, *files)
     printed, _ = running.communicate(timeout=300)

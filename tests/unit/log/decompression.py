@@ -52,7 +52,7 @@ def _decompress_snappy(data: memoryview, out: memoryview) -> int:
     position = 0
     end = len(data)
     while position < end:
-        if data[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:  # a flush may begin the stream anew
+        if data[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:  # a flush may begin the stream again
             position += len(_XERIAL_HEADER)
             if position > end:  # Kafka's reader refuses it, too
                 raise CorruptBatch("the snappy header is cut short")

@@ -136,9 +136,9 @@ def _varint(number: int) -> bytes:
 
 
 def peak_of(work: Callable[[], object]) -> int:
-    """The most bytes by which the process is larger while `work` goes on than it was before."""
+    """The most bytes by which the process is larger while `work` continues than it was before."""
     gc.collect(1)  # what is older than the test takes its memory before and behind; to walk it takes long
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins again
     before = _status("VmRSS")
     work()
     return _status("VmHWM") - before

@@ -1,4 +1,4 @@
-"""Whole batches: found, checked, addressed anew."""
+"""Whole batches: found, checked, addressed again."""
 
 import struct
 import zlib

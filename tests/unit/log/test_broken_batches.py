@@ -75,7 +75,7 @@ def test_a_batch_cut_anywhere_is_no_batch() -> None:
         assert by_kernel(data[:size]) == ([], 0, "end")
 
 
-def test_a_bit_that_changed_anywhere_behind_the_crc_is_seen() -> None:
+def test_a_bit_that_changed_anywhere_after_the_crc_is_seen() -> None:
     data = bytearray(CORPUS["sound-zstd"])
     for at in range(17, len(data)):
         data[at] ^= 1

@@ -298,7 +298,7 @@ def test_slices_that_nobody_wants_any_more_give_their_memory_back() -> None:
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
-def test_damage_behind_the_first_slice_is_refused_as_that_of_the_whole(codec: Codec) -> None:
+def test_damage_after_the_first_slice_is_refused_as_that_of_the_whole(codec: Codec) -> None:
     plain = many(1000, Codec.NONE)
     body = bytearray(plain[HEADER_SIZE:])
     body[len(body) // 2] ^= 0x40

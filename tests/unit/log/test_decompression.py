@@ -45,7 +45,7 @@ def test_what_was_compressed_comes_back_if_there_is_room(data: bytes, codec: Cod
 @example([], Codec.SNAPPY, b"\x82SNAPPY\x00")
 @example([b"a"], Codec.SNAPPY, b"\x82SNAPPY\x00")
 @settings(max_examples=scaled(200), deadline=None)
-def test_several_pieces_one_behind_the_other_are_read(parts: list[bytes], codec: Codec, rest: bytes) -> None:
+def test_several_pieces_one_after_the_other_are_read(parts: list[bytes], codec: Codec, rest: bytes) -> None:
     check_same(codec, b"".join(compress(codec, part) for part in parts) + rest, 1 << 20)
 
 

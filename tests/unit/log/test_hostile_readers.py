@@ -60,7 +60,7 @@ def test_the_first_record_of_a_time_is_looked_for_in_as_little(tmp_path: Path) -
 
 
 @CODECS
-def test_a_dump_says_it_and_goes_on(tmp_path: Path, codec: Codec) -> None:
+def test_a_dump_says_it_and_continues(tmp_path: Path, codec: Codec) -> None:
     folder = tmp_path / "orders-0"
     write_log(folder, log(codec))
     assert run("dump", folder).exit_code == 0, "what is not unpacked is no fault"

@@ -164,7 +164,7 @@ def test_a_room_gives_back_what_a_large_batch_took() -> None:
     def unpacked() -> None:
         with lent() as room:
             decompress_into(Codec.ZSTD, packed, room.space(room.most))
-        hostile.peak_of(lambda: None)  # the peak begins anew
+        hostile.peak_of(lambda: None)  # the peak begins again
 
     assert hostile.peak_of(unpacked) < 8 * MEGABYTE
 

@@ -263,7 +263,7 @@ def test_zstd_frame_that_claims_a_huge_content_allocates_nothing() -> None:
         decompress(Codec.ZSTD, memoryview(frame))
 
 
-def packed_anew(batches: list[bytes], codec: Codec) -> bytes:
+def packed_again(batches: list[bytes], codec: Codec) -> bytes:
     packer = Packer()
     for data in batches:
         header = parse_header(data)
@@ -279,11 +279,11 @@ class TestPacker:
         expected = encode(
             records, codec=codec, base_offset=0, producer_id=5, producer_epoch=1, base_sequence=77, dense=True
         )
-        assert packed_anew(batches, codec) == expected
+        assert packed_again(batches, codec) == expected
 
     def test_takes_more_records_than_fit_two_byte_numbers(self) -> None:
         large = [batch(at, 3000, timestamp=NOON - at * 1000) for at in range(0, 30_000, 3000)]
-        made = packed_anew(large, Codec.NONE)
+        made = packed_again(large, Codec.NONE)
         expected = [record for data in large for record in decode(data)]
         assert [record[1:] for record in decode(made)] == [record[1:] for record in expected]
 
@@ -295,7 +295,7 @@ class TestPacker:
         packer.add(unpack(memoryview(data), header), header)
         assert packer.rows == ((100, 2), (105, 2), (110, 1))
 
-    def test_damage_is_told_or_does_not_show_in_the_lengths(self) -> None:
+    def test_damage_is_reported_or_does_not_show_in_the_lengths(self) -> None:
         """Whatever the bytes are, only CorruptBatch is raised, and what is made is a batch of as many records."""
         data = batch(7, 5, value=b"x" * 70)
         header = parse_header(data)
@@ -316,7 +316,7 @@ class TestPacker:
         with pytest.raises(CorruptBatch, match="a record is cut short"):
             Packer().add(data[HEADER_SIZE:], header._replace(record_count=6))
 
-    def test_damaged_compressed_records_are_told(self) -> None:
+    def test_damaged_compressed_records_are_reported(self) -> None:
         data = bytearray(batch(7, 5, codec=Codec.ZSTD))
         data[HEADER_SIZE] ^= 0xFF
         with pytest.raises(CorruptBatch, match="offset 7 is damaged: its zstd data cannot be decompressed"):

@@ -218,7 +218,7 @@ SIZES = [1, 255, 256, 300, 65_535, 66_000, 200_000, FRAME_BYTES, 3 << 20]
 
 @pytest.mark.deep
 @pytest.mark.parametrize(("size", "packed"), covered(SIZES, [*product(["text", "noise", "zeros"], [-5, 1, 3, 0])]))
-def test_where_a_frame_ends_is_told_without_a_table(size: int, packed: tuple[str, int]) -> None:
+def test_where_a_frame_ends_is_reported_without_a_table(size: int, packed: tuple[str, int]) -> None:
     kind, level = packed
     text = (b"some text %d " % size * (size // 12 + 1))[:size]
     data = {"text": text, "noise": SEED.randbytes(size), "zeros": bytes(size)}[kind]

@@ -249,7 +249,7 @@ def test_who_moves_to_the_archive_of_another_does_not_stop_it() -> None:
 @pytest.mark.parametrize(("late", "epoch"), [(30, 4), (15, 9)])
 def test_a_former_owner_whose_run_ends_late_does_not_stop_the_owner(late: int, epoch: int) -> None:
     """It was suspended when the archive was handed on, and its end comes behind a run of the owner (epoch 5). Or the
-    archive was rolled back before, and epochs begin anew."""
+    archive was rolled back before, and epochs begin again."""
     owner = backup("owner", written=20, archive=("a", 5))
     former = backup("former", written=late, archive=("a", epoch))
     assert shared(owner, former).owner_instead_of(owner) is None

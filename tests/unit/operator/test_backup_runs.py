@@ -74,7 +74,7 @@ def test_it_starts_one_run_and_tells_its_end() -> None:
     assert len(jobs(world)) == 2
 
 
-def test_a_run_that_goes_on_does_not_count_and_one_run_answers_all_that_wait() -> None:
+def test_a_run_that_continues_does_not_count_and_one_run_answers_all_that_wait() -> None:
     world = at_rest()
     world.ask("one")
     world.step()
@@ -104,7 +104,7 @@ def test_one_that_comes_with_its_backup_is_answered_by_the_first_run() -> None:
     assert len(jobs(world)) == 1
 
 
-def test_a_run_that_fails_is_told_with_its_reason_and_another_may_be_asked_for() -> None:
+def test_a_run_that_fails_is_reported_with_its_reason_and_another_may_be_asked_for() -> None:
     world = at_rest()
     world.ask("one")
     world.step()
@@ -165,7 +165,7 @@ def test_a_suspended_backup_lets_it_wait_and_starts_its_run_later() -> None:
     assert len(jobs(world)) == 2
 
 
-def test_an_invalid_backup_is_told_and_its_run_starts_when_it_is_corrected() -> None:
+def test_an_invalid_backup_is_reported_and_its_run_starts_when_it_is_corrected() -> None:
     world = at_rest()
     topics = world.resource.spec["topics"]
     world.edit(topics={"include": ["("]})

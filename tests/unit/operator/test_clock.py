@@ -53,7 +53,7 @@ def cluster(ahead: timedelta) -> Iterator[KubernetesCluster]:
         thread.join()
 
 
-def test_time_is_that_of_the_last_answer_and_goes_on(cluster: KubernetesCluster, ahead: timedelta) -> None:
+def test_time_is_that_of_the_last_answer_and_continues(cluster: KubernetesCluster, ahead: timedelta) -> None:
     assert abs(cluster.now() - datetime.now(UTC)) < timedelta(seconds=60), "nothing was answered yet"
     assert cluster.resource(Key("KafkaBackup", "team", "nightly")) is None
     first = cluster.now()

@@ -139,7 +139,7 @@ GONE = b'{"type": "ERROR", "object": {"kind": "Status", "code": 410}}\n'
 LIST = json.dumps(listed("/kafkabackups", item("b"))).encode()
 
 
-def test_a_watch_outlives_every_odd_answer_and_goes_on_where_it_was() -> None:
+def test_a_watch_outlives_every_odd_answer_and_continues_where_it_was() -> None:
     """A change; then a version that is gone, an error in the stream, no JSON in it, no list, and a version that is gone
     at once."""
     failed = b'{"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "etcd"}}\n'

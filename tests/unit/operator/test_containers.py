@@ -147,7 +147,7 @@ def test_an_init_container_that_has_failed_is_named() -> None:
     assert world.message() == f"An attempt failed and is tried again: driver pod driver-0: {failure}"
 
 
-def test_evictions_are_told_as_retries_since_the_job_does_not_count_them() -> None:
+def test_evictions_are_reported_as_retries_since_the_job_does_not_count_them() -> None:
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
     assert pod("Failed", conditions=[condition]).disrupted
     assert not pod("Failed", conditions=[{**condition, "status": "False"}]).disrupted

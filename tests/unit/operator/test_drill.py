@@ -95,7 +95,7 @@ def drill_of(world: World) -> DrillStatus:
     return found
 
 
-def test_a_good_drill_is_told_in_the_status_of_the_backup() -> None:
+def test_a_good_drill_is_reported_in_the_status_of_the_backup() -> None:
     world = drill()
     assert verified(world) == ("", "")
     succeed(world)
@@ -148,7 +148,7 @@ def test_a_failed_drill_is_told_to_both_and_keeps_the_time_of_the_last_good_one(
     assert ("Warning", "RunFailed") in world.events
 
 
-def test_it_is_told_though_the_operator_was_killed_in_between() -> None:
+def test_it_is_reported_though_the_operator_was_killed_in_between() -> None:
     world = drill()
     before = world.backup
     succeed(world)
@@ -178,7 +178,7 @@ def test_two_drills_that_have_ended_in_the_same_second_do_not_take_turns() -> No
     assert drill_of(world) == same
 
 
-def test_another_backup_of_the_name_is_not_told() -> None:
+def test_another_backup_of_the_name_is_not_reported() -> None:
     world = drill()
     other = replace(backup_of(world).status, archive=ArchiveStatus(id="a2"))
     world.backup = replace(backup_of(world), status=other)

@@ -1,4 +1,4 @@
-"""A dry run is told as one: it is no success, its findings are in the status, and the real run begins after it."""
+"""A dry run is reported as one: it is no success, its findings are in the status, and the real run begins after it."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_the_restore_begins_when_the_dry_run_is_not_wanted_any_more() -> None:
     assert is_at_rest(world.resource, world.now)
 
 
-def test_a_dry_run_that_goes_on_is_left_for_the_restore() -> None:
+def test_a_dry_run_that_continues_is_left_for_the_restore() -> None:
     world = begun(dryRun=True)
     dry = world.run_id
     world.driver()

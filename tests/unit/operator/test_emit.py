@@ -58,7 +58,7 @@ def test_what_is_not_said_comes_from_strimzis_kafka(
     assert "strimzi" not in json.dumps(request(world).spec["cluster"])
 
 
-def test_a_config_map_that_was_deleted_is_made_again_while_the_run_goes_on() -> None:
+def test_a_config_map_that_was_deleted_is_made_again_while_the_run_continues() -> None:
     world = begun(**EMIT)
     name = f"again-{world.run_id}-topics"
     world.delete_config_map(name)
@@ -99,7 +99,7 @@ def test_the_status_says_which_topics_are_held_until_another_run_begins() -> Non
     assert world.status.held_topics is None
 
 
-def test_a_dry_run_emits_and_the_restore_after_it_emits_anew() -> None:
+def test_a_dry_run_emits_and_the_restore_after_it_emits_again() -> None:
     world = begun(**EMIT, dryRun=True)
     name = f"again-{world.run_id}-topics"
     found(world, REPORT, emitted=EmittedFacts(config_map=name, key="kafka-topics.yaml", topics=1))

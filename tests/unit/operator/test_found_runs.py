@@ -32,7 +32,7 @@ def succeed(world: World, run_id: str, **result: object) -> None:
     world.jobs[run_id] = replace(world.jobs[run_id], complete=True)
 
 
-def test_a_run_asked_for_again_before_its_status_was_written_goes_on_and_is_told() -> None:
+def test_a_run_asked_for_again_before_its_status_was_written_continues_and_is_reported() -> None:
     world, first = begun_unknown()
     world.settle()
     assert (world.run_id, set(world.jobs)) == (first, {first})
@@ -55,7 +55,7 @@ def test_a_spec_changed_before_the_status_was_written_replaces_the_run() -> None
     assert '"t9"' in request["data"]["request.json"]
 
 
-def test_a_run_that_was_replaced_before_its_status_was_written_goes_on_when_it_is_wanted_again() -> None:
+def test_a_run_that_was_replaced_before_its_status_was_written_continues_when_it_is_wanted_again() -> None:
     world = World()
     world.settle()
     world.edit(topics={"include": ["t9"]})
@@ -69,7 +69,7 @@ def test_a_run_that_was_replaced_before_its_status_was_written_goes_on_when_it_i
     assert (world.run_id, set(world.jobs)) == (second, {second})
 
 
-def test_a_run_that_ended_with_loss_is_told_though_another_spec_is_wanted_already() -> None:
+def test_a_run_that_ended_with_loss_is_reported_though_another_spec_is_wanted_already() -> None:
     world, first = begun_unknown(topics={"include": ["t9"]})
     succeed(world, first, loss=LOSS, loss_total=1, loss_offsets=300)
     world.step()
@@ -80,7 +80,7 @@ def test_a_run_that_ended_with_loss_is_told_though_another_spec_is_wanted_alread
     assert set(world.jobs) == {first, world.run_id}
 
 
-def test_a_known_run_that_ended_with_loss_is_told_though_the_spec_became_invalid() -> None:
+def test_a_known_run_that_ended_with_loss_is_reported_though_the_spec_became_invalid() -> None:
     world = World()
     world.settle()
     first = world.run_id
@@ -128,7 +128,7 @@ def test_a_job_that_another_operator_made_late_for_a_replaced_spec_goes() -> Non
     assert [(entry.run_id, entry.outcome) for entry in world.status.history] == [(late.run_id, "Replaced")]
 
 
-def test_loss_of_another_operators_run_is_told_while_the_status_run_goes_on() -> None:
+def test_loss_of_another_operators_run_is_reported_while_the_status_run_continues() -> None:
     world = World()
     late = World()
     late.step()
@@ -154,7 +154,7 @@ def stopped_with_loss(world: World, run_id: str) -> None:
 
 @pytest.mark.parametrize("include", ["t9", "("])
 @pytest.mark.parametrize("conflicts", [0, 1, 2])
-def test_what_a_replaced_run_had_recorded_as_missing_is_told_once(include: str, conflicts: int) -> None:
+def test_what_a_replaced_run_had_recorded_as_missing_is_reported_once(include: str, conflicts: int) -> None:
     world = World()
     world.settle()
     first = world.run_id
@@ -177,7 +177,7 @@ def test_what_a_replaced_run_had_recorded_as_missing_is_told_once(include: str, 
         assert world.condition("DataLoss")[0] == "False"
 
 
-def test_what_a_run_had_recorded_as_missing_is_told_though_its_job_is_gone_and_it_is_replaced_at_once() -> None:
+def test_what_a_run_had_recorded_as_missing_is_reported_though_its_job_is_gone_and_it_is_replaced_at_once() -> None:
     world = World()
     world.settle()
     first = world.run_id
@@ -228,7 +228,7 @@ def test_a_wiped_status_gets_its_last_run_back() -> None:
     assert len(world.jobs) == 2, "no run is started"
 
 
-def test_a_wiped_status_gets_a_run_back_that_goes_on() -> None:
+def test_a_wiped_status_gets_a_run_back_that_continues() -> None:
     world = World()
     world.settle()
     world.complete()
@@ -254,7 +254,7 @@ def test_a_live_job_of_an_earlier_version_is_replaced_and_told() -> None:
     assert "Replaced" in {entry.outcome for entry in world.status.history}
 
 
-def test_deleted_config_maps_of_a_run_that_goes_on_are_made_again() -> None:
+def test_deleted_config_maps_of_a_run_that_continues_are_made_again() -> None:
     world = World()
     world.settle()
     world.driver()

@@ -86,7 +86,7 @@ def test_a_suspended_restore_holds_its_topics_until_it_is_resumed() -> None:
     assert (world.status.phase, held(world).released) == (Phase.SUCCEEDED, 3)
 
 
-def test_a_spec_that_became_invalid_is_told_as_long_as_topics_wait() -> None:
+def test_a_spec_that_became_invalid_is_reported_as_long_as_topics_wait() -> None:
     world = restored()
     world.edit(offsets="Neither")
     world.settle()

@@ -148,7 +148,7 @@ def test_who_was_stopped_past_its_lease_writes_nothing_and_does_not_try_again(be
     assert bed.spec["holderIdentity"] == "two"
 
 
-def test_who_was_stopped_does_not_go_on_although_nobody_took_the_lease(bed: Bed) -> None:
+def test_who_was_stopped_does_not_continue_although_nobody_took_the_lease(bed: Bed) -> None:
     one = Replica(bed, "one")
     one.turn()
     bed.time += 11

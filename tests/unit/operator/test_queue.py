@@ -40,13 +40,13 @@ def test_the_first_come_begin_first() -> None:
     assert place_of(one_free, key("y"), at(1)) == QueuePlace(1, 1, 2)
 
 
-def test_who_comes_anew_is_behind_all_others() -> None:
+def test_who_comes_again_is_behind_all_others() -> None:
     found = turns(Concurrency(1), [], key("a"))
     assert place_of(found, key("new"), at(5)) == QueuePlace(1, 0, 1)
     assert place_of(found, key("older"), START - timedelta(seconds=1)) is None
 
 
-def test_who_comes_in_the_same_second_is_told_apart() -> None:
+def test_who_comes_in_the_same_second_is_distinguished() -> None:
     both = RunQueue(Concurrency(1), frozenset(), frozenset([Waiter(START, key("a")), Waiter(START, key("b"))]))
     assert (place_of(both, key("a"), START), place_of(both, key("b"), START)) == (None, QueuePlace(1, 0, 1))
 
@@ -102,7 +102,7 @@ def test_who_has_taken_a_place_keeps_it() -> None:
     assert place_of(turns(Concurrency(1), [key("a")], key("b")), key("a"), at(9)) is None
 
 
-def test_a_place_is_told_exactly_only_near_the_front() -> None:
+def test_a_place_is_reported_exactly_only_near_the_front() -> None:
     said = [
         QueuePlace(position, 5, 5).message.split(": ")[0].rpartition("position ")[2] for position in (1, 10, 11, 700)
     ]
@@ -191,7 +191,7 @@ def test_a_run_that_has_begun_is_not_held() -> None:
     assert world.step().waits_since is None
 
 
-def test_a_run_that_goes_on_after_a_suspension_waits_for_its_turn() -> None:
+def test_a_run_that_continues_after_a_suspension_waits_for_its_turn() -> None:
     world = World()
     world.settle()
     world.job_is(suspended=True, by_operator=True)

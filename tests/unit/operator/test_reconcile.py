@@ -73,7 +73,7 @@ def test_reconciling_again_after_a_crash_makes_what_is_not_there_yet(there: int)
     if there < 3:
         lost.jobs = {}
     lost.step()
-    # Without a Job there is no driver: what lies under the names of its ConfigMaps is made anew.
+    # Without a Job there is no driver: what lies under the names of its ConfigMaps is made again.
     assert [body["metadata"]["name"] for body in lost.created[3:]] == ([] if there == 3 else made)
     assert lost.run_id == world.run_id
 
@@ -125,7 +125,7 @@ def test_progress_of_another_run_is_not_shown() -> None:
     assert world.status.progress is None
 
 
-def test_an_attempt_that_failed_is_no_end_while_the_job_goes_on() -> None:
+def test_an_attempt_that_failed_is_no_end_while_the_job_continues() -> None:
     world = started()
     world.driver("Failed", exit_code=1)
     world.job_is(active=0, failed=1)
@@ -422,7 +422,7 @@ def test_data_loss_is_a_condition_and_a_list() -> None:
     assert world.status.phase is Phase.SUCCEEDED
 
 
-def test_what_is_missing_stays_told_until_a_run_ends_without() -> None:
+def test_what_is_missing_stays_reported_until_a_run_ends_without() -> None:
     """A run that fails knows nothing of the loss, nor does a run whose report was lost."""
     world = started()
     loss = (LossFact(topic="orders", partition=0, start=10, end=20, reason="retention overtook the reader"),)
@@ -755,7 +755,7 @@ def test_a_restore_that_is_applied_with_its_backup_waits_for_its_success() -> No
     assert len(world.jobs) == 1
 
 
-def test_a_restore_that_has_begun_goes_on_whatever_becomes_of_its_backups_status() -> None:
+def test_a_restore_that_has_begun_continues_whatever_becomes_of_its_backups_status() -> None:
     world = World("KafkaRestore")
     world.backup = resource("KafkaBackup", backup_spec(), status=Status(last_success_time="2026-11-21T07:00:00Z"))
     world.settle()
@@ -897,7 +897,7 @@ def test_coverage_is_bounded_whatever_the_names_are() -> None:
 # ---- trouble with pods
 
 
-def test_executors_that_cannot_be_scheduled_are_in_the_status_and_the_run_goes_on() -> None:
+def test_executors_that_cannot_be_scheduled_are_in_the_status_and_the_run_continues() -> None:
     world = started()
     world.driver()
     world.executor(1)
@@ -975,7 +975,7 @@ def test_a_driver_without_executors_for_a_minute_is_noticed(phase: str) -> None:
     assert "kubectl logs driver-pod" in world.message()
 
 
-def test_what_a_driver_waits_for_is_in_the_status_until_it_goes_on() -> None:
+def test_what_a_driver_waits_for_is_in_the_status_until_it_continues() -> None:
     world = started()
     world.driver()
     text = (
@@ -1062,7 +1062,7 @@ def test_a_driver_with_another_clock_has_two_minutes_to_end_after_its_success(mi
 
 
 @pytest.mark.parametrize("minutes", [-15, 15])
-def test_what_is_settled_is_told_by_the_clock_of_the_conditions(minutes: int) -> None:
+def test_what_is_settled_is_reported_by_the_clock_of_the_conditions(minutes: int) -> None:
     world = started()
     world.driver()
     world.job_is(complete=True)

@@ -1,4 +1,4 @@
-"""A release of held topics that fails, waits or is lost is told, and tried again."""
+"""A release of held topics that fails, waits or is lost is reported, and tried again."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_release_that_fails_is_tried_again_later_and_later() -> None:
     assert world.condition("Reconciling")[0] == "False"
 
 
-def test_a_failure_is_told_once_whatever_becomes_of_the_status() -> None:
+def test_a_failure_is_reported_once_whatever_becomes_of_the_status() -> None:
     world = restored()
     begin(world)
     failure = world.failed_result(exit_code=2, error_code="StateAltered", message="It was altered.")

@@ -1,4 +1,4 @@
-"""The reason of a run is told in its request, its status, its history and the event of its start."""
+"""The reason of a run is reported in its request, its status, its history and the event of its start."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_restore_that_is_asked_for_again_tells_its_annotation() -> None:
     assert requested_by(world) == "annotation logkeep.dev/run-again: first"
 
 
-def test_the_value_of_an_annotation_is_told_on_one_line_and_cut() -> None:
+def test_the_value_of_an_annotation_is_reported_on_one_line_and_cut() -> None:
     world = at_rest()
     world.annotate("alice, after the incident")
     world.step()
@@ -47,7 +47,7 @@ def test_the_value_of_an_annotation_is_told_on_one_line_and_cut() -> None:
     assert doing(claim + "".join(entry.requested_by or "" for entry in world.status.history)) == []
 
 
-def test_kafkabackupruns_are_told_by_name() -> None:
+def test_kafkabackupruns_are_reported_by_name() -> None:
     world = at_rest()
     for number in range(7):
         world.ask(f"run-{number}")
@@ -56,13 +56,13 @@ def test_kafkabackupruns_are_told_by_name() -> None:
     assert requested_by(world) == f"{first}, 2 more"
 
 
-def test_a_schedule_is_told_with_its_time() -> None:
+def test_a_schedule_is_reported_with_its_time() -> None:
     world = scheduled()
     look_at(world, "2026-11-22T02:00:00Z")
     assert requested_by(world) == "schedule of KafkaBackup team/nightly, due 2026-11-22T02:00:00Z"
 
 
-def test_reasons_that_are_new_at_once_are_told_together() -> None:
+def test_reasons_that_are_new_at_once_are_reported_together() -> None:
     world = at_rest()
     world.annotate("bob")
     world.ask("one")

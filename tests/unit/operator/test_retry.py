@@ -1,4 +1,4 @@
-"""A failed restore goes on with the same run when the annotation `logkeep.dev/retry` says so, and only then."""
+"""A failed restore continues with the same run when the annotation `logkeep.dev/retry` says so, and only then."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def tidied(world: World) -> None:
     world.settle()
 
 
-def test_the_condition_of_a_failed_restore_says_how_it_goes_on_also_after_another_look() -> None:
+def test_the_condition_of_a_failed_restore_says_how_it_continues_also_after_another_look() -> None:
     world = begun()
     fail(world)
     reported = world.message()
@@ -61,7 +61,7 @@ def test_the_condition_of_a_failed_restore_says_how_it_goes_on_also_after_anothe
     assert world.message() == reported
 
 
-def test_a_failed_restore_goes_on_with_the_same_run_and_what_the_spec_says_now() -> None:
+def test_a_failed_restore_continues_with_the_same_run_and_what_the_spec_says_now() -> None:
     world = failed()
     run_id, job = world.run_id, world.jobs[world.run_id].name
     world.edit(spark={"driver": {"memory": "4Gi"}}, limits={"bytesPerSecond": "5Mi"}, runPolicy={"backoffLimit": 9})
@@ -128,7 +128,7 @@ def test_a_value_from_the_beginning_asks_for_nothing() -> None:
     assert (world.status.phase, world.status.last_handled_retry) == (Phase.FAILED, "in-git")
 
 
-def test_a_value_that_comes_while_the_run_goes_on_is_answered_when_it_has_failed() -> None:
+def test_a_value_that_comes_while_the_run_continues_is_answered_when_it_has_failed() -> None:
     world = begun()
     world.retry("1")
     world.settle()
@@ -217,7 +217,7 @@ def test_the_documents_of_the_last_try_are_not_made_again_while_they_go() -> Non
     assert world.created == [], "the pod of the old Job is still there"
 
 
-def test_a_verification_that_found_a_difference_is_no_news_once_the_run_goes_on() -> None:
+def test_a_verification_that_found_a_difference_is_no_news_once_the_run_continues() -> None:
     world = begun()
     fail(world, verification=VerificationFacts(outcome="Different", message="one is lost", partitions=1, different=1))
     world.settle()

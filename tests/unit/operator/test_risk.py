@@ -128,7 +128,7 @@ def test_the_message_names_topic_cause_and_times() -> None:
     assert "archived records were deleted when they were 1d 2h old" in deleted.message
 
 
-def test_what_nobody_knows_is_not_taken_for_safe() -> None:
+def test_what_is_unknown_is_not_taken_for_safe() -> None:
     assert risk_condition(of(Status()), Status(), START) is None
     assert judged(Status(recovery=Recoverable(last_time=timestamp(START))), START) == ("Unknown", "NotKnown")
     assert judged(status(START, unknown=1), START) == ("Unknown", "NotKnown")

@@ -102,7 +102,7 @@ def test_a_new_value_makes_another_run_and_only_one() -> None:
     assert (world.run_id, world.status.phase) == (second, Phase.SUCCEEDED), "taking it away asks for nothing"
 
 
-def test_a_failed_restore_begins_anew_with_a_new_value_instead_of_going_on() -> None:
+def test_a_failed_restore_begins_again_with_a_new_value_instead_of_going_on() -> None:
     world = begun()
     first = world.run_id
     world.driver()
@@ -116,7 +116,7 @@ def test_a_failed_restore_begins_anew_with_a_new_value_instead_of_going_on() -> 
     assert world.run_id != first
 
 
-def test_a_run_that_goes_on_is_finished_first() -> None:
+def test_a_run_that_continues_is_finished_first() -> None:
     world = begun()
     first = world.run_id
     world.driver()

@@ -39,7 +39,7 @@ def scheduled(**schedule: Any) -> World:
 
 
 def end_run(world: World) -> None:
-    """The run that goes on succeeds now."""
+    """The run that continues succeeds now."""
     world.driver()
     world.settle()
     world.complete()
@@ -298,7 +298,7 @@ def test_a_run_that_something_else_asks_for_makes_a_backup_unready(how: str) -> 
     assert (goes_on(world), states(world)) == (True, (*UNREADY, ""))
 
 
-def test_a_run_that_is_asked_for_while_one_of_the_schedule_goes_on_is_waited_for() -> None:
+def test_a_run_that_is_asked_for_while_one_of_the_schedule_continues_is_waited_for() -> None:
     world = scheduled()
     look_at(world, "2026-11-22T02:00:00Z")
     assert states(world) == (*READY, "True")

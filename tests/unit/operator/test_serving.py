@@ -66,7 +66,7 @@ def test_the_metrics_are_served(host: str) -> None:
     assert b"\nlogkeep_leader 1.0\n" in requested(host, port, "/metrics")
 
 
-def test_the_probe_fails_when_the_work_does_not_go_on(
+def test_the_probe_fails_when_the_work_does_not_continue(
     loop: asyncio.AbstractEventLoop, caplog: pytest.LogCaptureFixture
 ) -> None:
     def look() -> str:

@@ -26,7 +26,7 @@ def running(**driver: str) -> World:
     return world
 
 
-def test_a_driver_on_a_dead_node_is_not_said_to_go_on() -> None:
+def test_a_driver_on_a_dead_node_is_not_said_to_continue() -> None:
     world = running(node="node-7")
     world.pass_time(minutes=4)
     world.settle()

@@ -278,7 +278,7 @@ def test_a_binding_of_another_installation_is_made_again(role: str) -> None:
         ("old-logkeep-driver", OURS, [{**DRIVER, "namespace": "elsewhere"}]),
     ],
 )
-def test_a_binding_that_binds_something_else_is_told_and_nothing_is_started(
+def test_a_binding_that_binds_something_else_is_reported_and_nothing_is_started(
     role: str, labels: dict[str, str], subjects: list[dict[str, str]]
 ) -> None:
     with FakeApi() as api:

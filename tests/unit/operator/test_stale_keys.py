@@ -46,7 +46,7 @@ def status(last: timedelta | None) -> Status:
     ("last", "due"),
     [(None, True), (timedelta(hours=8), False), (timedelta(hours=10), True), (timedelta(hours=-1), False)],
 )
-def test_the_first_run_behind_a_time_of_the_cron_expression_looks_for_stale_keys(
+def test_the_first_run_after_a_time_of_the_cron_expression_looks_for_stale_keys(
     last: timedelta | None, due: bool
 ) -> None:
     assert reconciles(status(last), parse_backup(SPEC), NOW) is due

@@ -207,7 +207,7 @@ def test_a_cluster_that_is_being_made_is_waited_for(status: dict[str, Any]) -> N
         {"spec": KAFKA["spec"], "status": {"conditions": [None, {"status": "True"}], "listeners": [None]}},
     ],
 )
-def test_a_resource_of_another_form_is_told_and_not_believed(body: dict[str, Any]) -> None:
+def test_a_resource_of_another_form_is_reported_and_not_believed(body: dict[str, Any]) -> None:
     assert refusal(said("plain"), body).reason in ("KafkaListenerUnfit", "KafkaNotReady")
 
 

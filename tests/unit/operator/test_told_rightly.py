@@ -95,7 +95,7 @@ def test_the_user_and_the_queue_suspend_independently() -> None:
     assert world.condition("Ready") == ("False", "Queued")
 
 
-def test_a_suspended_run_that_a_queue_lets_go_on_rests_all_the_same() -> None:
+def test_a_suspended_run_that_a_queue_lets_continue_rests_all_the_same() -> None:
     world = started()
     run_id = world.run_id
     world.edit(suspend=True)
@@ -108,7 +108,7 @@ def test_a_suspended_run_that_a_queue_lets_go_on_rests_all_the_same() -> None:
     assert set(world.jobs) == {run_id}, "the same run goes on"
 
 
-def test_what_the_operator_has_suspended_goes_on_although_the_status_was_wiped() -> None:
+def test_what_the_operator_has_suspended_continues_although_the_status_was_wiped() -> None:
     world = started()
     world.job_is(suspended=True, by_operator=True)
     assert world.status.phase is not Phase.SUSPENDED
@@ -165,7 +165,7 @@ def test_a_backup_that_never_succeeded_has_series_for_the_alert() -> None:
 
 @pytest.mark.parametrize("succeeds", [True, False])
 @pytest.mark.parametrize("edits", [True, False])
-def test_the_end_of_a_run_is_not_told_as_that_of_the_one_asked_for_meanwhile(succeeds: bool, edits: bool) -> None:
+def test_the_end_of_a_run_is_not_reported_as_that_of_the_one_asked_for_meanwhile(succeeds: bool, edits: bool) -> None:
     """Whoever waits for Ready or Stalled of the generation that was applied, or after the annotation, must not see it
     by the run before."""
     world = World()

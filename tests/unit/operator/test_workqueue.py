@@ -154,7 +154,7 @@ def test_who_asks_for_something_else_waits_for_no_back_off() -> None:
         queue.add("a")
         await asyncio.to_thread(wait_until, lambda: len(calls) == 1, 60, "the first call")
         await asyncio.sleep(0.1)
-        queue.add("a", anew=True)
+        queue.add("a", again=True)
         await eventually(lambda: len(calls) >= 2)
         task.cancel()
 

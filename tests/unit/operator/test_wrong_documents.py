@@ -1,4 +1,4 @@
-"""A driver may write anything where its progress and its result belong. The operator says so, and goes on with what
+"""A driver may write anything where its progress and its result belong. The operator says so, and continues with what
 the Job says."""
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ WRONG: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("changes", WRONG.values(), ids=WRONG)
-def test_progress_that_cannot_be_read_is_told_and_ends_with_the_next(changes: dict[str, Any]) -> None:
+def test_progress_that_cannot_be_read_is_reported_and_ends_with_the_next(changes: dict[str, Any]) -> None:
     world = started()
     written(world, progress=progress_of(world, **changes))
     world.settle()
@@ -212,7 +212,7 @@ def test_a_report_that_cannot_be_read_gives_way_to_the_one_in_the_pod() -> None:
     assert "1100 records" in world.message()
 
 
-def test_an_attempt_that_failed_is_told_before_a_report_that_cannot_be_read() -> None:
+def test_an_attempt_that_failed_is_reported_before_a_report_that_cannot_be_read() -> None:
     world = started()
     written(world, result="{")
     world.driver("Failed", exit_code=137, exit_reason="OOMKilled")

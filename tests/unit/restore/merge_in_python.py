@@ -25,7 +25,7 @@ _SMALL_VARINTS = [long_varint(number) for number in range(8192)]  # those that f
 class PackerInPython:
     """Gathers the records of batches of magic 2 into one batch of create time, without gaps, in the order of `add`.
 
-    The packer reads and writes anew only the length, time and offset of a record. Keys, values and headers are copied
+    The packer reads and writes again only the length, time and offset of a record. Keys, values and headers are copied
     as they are, packed. Every record keeps the time that a consumer sees, which is the batch's max
     timestamp in a log-append-time batch.
     """
@@ -40,7 +40,7 @@ class PackerInPython:
         """Take the records of a batch over; returns their offsets as ranges (first source offset, count).
 
         `packed` is what `unpack` gives. Raises `CorruptBatch` if it does not hold as many records as `header` says, one
-        behind the other. Then the packer is of no use any more.
+        after the other. Then the packer is of no use any more.
         """
         data = bytes(packed)
         try:
@@ -191,7 +191,7 @@ class StreamInPython:
         """Take a batch whose CRC was checked; returns the batches that are ready then. `action` is RAW or REBUILD.
 
         A small batch is copied, of a large one the outgoing batch holds a view. Raises CorruptBatch if the records are
-        not what the header says, and BatchTooLarge for a batch that must be built anew and cannot be unpacked.
+        not what the header says, and BatchTooLarge for a batch that must be rebuilt and cannot be unpacked.
         """
         if action is Action.RAW and not (header.record_count <= SMALL_RECORDS and header.size <= SMALL_BYTES):
             yield from self._as_it_is(batch, header)
@@ -251,7 +251,7 @@ class StreamInPython:
             yield self._counted(self._packed(group))
 
     def _cut(self, batch: memoryview, header: BatchHeader) -> Iterator[Outgoing]:
-        """The batches for one that is too large to be built anew as a whole.
+        """The batches for one that is too large to be rebuilt as a whole.
 
         It is unpacked again for every few of them, so that it does not lie in memory while these are on their way,
         beside the large batches of all other partitions.

@@ -1,4 +1,4 @@
-"""Batches built anew from record objects in Python: the oracle of `filter.rebuilt`."""
+"""Batches rebuilt from record objects in Python: the oracle of `filter.rebuilt`."""
 
 from collections.abc import Iterator, Sequence
 
@@ -17,7 +17,7 @@ def rebuilt(
     most: int,
     done: int = 0,
 ) -> Iterator[Outgoing]:
-    """The batches to send for one archived batch of any magic that is built anew: one, or several if one is too large.
+    """The batches to send for one archived batch of any magic that is rebuilt: one, or several if one is too large.
 
     `index` is the number of records sent before it. The stream's first `done` records come with source offsets only. No
     batch has more than `most` bytes before compression, unless one record has. Raises CorruptBatch if the records are

@@ -131,7 +131,7 @@ def test_the_records_in_the_clip_are_sent_and_no_others(seed: int) -> None:
         bounds = [(item.index, item.count, item.source) for item in items]
         for together in (3, 40):
             assert [(item.index, item.count, item.source) for item in stream(together)] == bounds
-        if items:  # another attempt goes on where it was
+        if items:  # another attempt continues where it was
             done = items[len(items) // 2].index
             again = stream(7, done)
             assert [(item.index, item.count, item.source) for item in again] == bounds

@@ -31,7 +31,7 @@ class Cluster:
         return ClusterDifferences.between(state, cast(ControlPlane, self))
 
 
-def test_what_differs_is_told_with_both_values() -> None:
+def test_what_differs_is_reported_with_both_values() -> None:
     settings = {"log.retention.hours": "168", "num.partitions": "3"}
     found = Cluster(settings, {"metadata.version": 34, "group.version": 1}).beside(STATE)
     of_brokers, of_features = found.describe()

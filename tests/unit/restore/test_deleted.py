@@ -54,13 +54,13 @@ def test_logs_that_start_where_they_did_have_all() -> None:
 
 
 def test_what_is_gone_is_counted_by_topic() -> None:
-    """Also what somebody else has written behind the records of the run may be gone."""
+    """Also what somebody else has written after the records of the run may be gone."""
     copy, same = warnings_of({("copy", 0): 51, ("copy", 1): 400, ("same", 0): 47})
     assert copy.startswith("topic copy has deleted up to 11 records of this restore: its retention does not keep them")
     assert same.startswith("topic same has deleted up to 7 records of this restore")
 
 
-def test_what_cannot_be_seen_is_told() -> None:
+def test_what_cannot_be_seen_is_reported() -> None:
     (warning,) = warnings_of({("copy", 1): 0}, {("copy", 0): "no leader"})
     assert warning == (
         "it is unknown whether targets have deleted records of this restore, first in topic copy partition 0: no leader"

@@ -198,7 +198,7 @@ def test_a_plan_whose_words_and_numbers_are_none_is_damaged(archive: Archive, ke
         RestorePlan.from_json(json.dumps({**body, "topics": [topic]}).encode(), NAME)
 
 
-def test_where_it_cannot_be_known_any_more_which_incarnation_was_chosen_the_restore_cannot_go_on(
+def test_where_it_cannot_be_known_any_more_which_incarnation_was_chosen_the_restore_cannot_continue(
     archive: Archive,
 ) -> None:
     """Retention has deleted what told that the newer one has no record at the point."""

@@ -86,7 +86,7 @@ def divided(
 
 
 def records_of(items: Sequence[Outgoing], producer_id: int) -> list[Content]:
-    """The records of a pair. Its batches are as a broker takes them, each behind the one before."""
+    """The records of a pair. Its batches are as a broker takes them, each after the one before."""
     found: list[Content] = []
     for item in items:
         data = memoryview(b"".join(item.data or ()))

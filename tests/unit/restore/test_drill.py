@@ -33,7 +33,7 @@ def cycle(share: float = 0.05) -> DrillCycle:
     ("count", "share", "part", "runs"),
     [(200, 0.05, 10, 20), (30, 0.05, 2, 15), (3, 0.05, 1, 3), (1, 0.0001, 1, 1), (7, 1.0, 7, 1), (100, 0.07, 7, 15)],
 )
-def test_each_partition_is_drilled_once_within_the_runs_that_are_told(
+def test_each_partition_is_drilled_once_within_the_runs_that_are_reported(
     count: int, share: float, part: int, runs: int
 ) -> None:
     found, drilled = cycle(share), list[Partition]()

@@ -88,7 +88,7 @@ def test_a_driver_that_has_slept_by_any_clock_looks_before_it_changes_anything(
         assert note_of(first) == seen, "it shows that it goes on"
 
 
-def test_a_driver_that_shows_that_it_goes_on_behind_a_claim_lets_the_other_one_drop_it(
+def test_a_driver_that_shows_that_it_continues_after_a_claim_lets_the_other_one_drop_it(
     first: RestoreState, clocks: Clocks
 ) -> None:
     """It wakes up while another run claims its own."""

@@ -65,7 +65,7 @@ class TestDecide:
         aborted = Spans.of([AbortedTxn(1, 0, 9, 10)])
         assert decide(parse_header(batch(5, producer_id=1)), aborted) is Action.RAW
 
-    def test_what_a_broker_would_refuse_or_change_is_built_anew(self) -> None:
+    def test_what_a_broker_would_refuse_or_change_is_rebuilt(self) -> None:
         plain = batch(5, 3)
         assert decide(parse_header(gapped()), NONE) is Action.REBUILD
         assert decide(parse_header(with_header(plain, attributes=0x08)), NONE) is Action.REBUILD
@@ -147,7 +147,7 @@ times = st.integers(NOON - 9, NOON + 9) | st.just(-1) | st.integers(-(2**63), 2*
 
 @st.composite
 def batches(draw: st.DrawFn) -> bytes:
-    """A batch of magic 2 that a restore may build anew, or messages of magic 0 or 1."""
+    """A batch of magic 2 that a restore may build again, or messages of magic 0 or 1."""
     codec = draw(st.sampled_from(Codec))
     values = draw(st.lists(texts, min_size=1, max_size=25))
     magic = draw(st.sampled_from([0, 1, 2, 2, 2]))
@@ -164,7 +164,7 @@ def batches(draw: st.DrawFn) -> bytes:
 
 @given(data=batches(), limit=st.integers(80, 3000), done=st.integers(0, 30), index=st.sampled_from([0, 5, 2**31 - 2]))
 @settings(max_examples=scaled(200), deadline=None)
-def test_batches_are_built_anew_as_by_plain_python(data: bytes, limit: int, done: int, index: int) -> None:
+def test_batches_are_rebuilt_as_by_plain_python(data: bytes, limit: int, done: int, index: int) -> None:
     view, header = memoryview(data), parse_header(data)
     found = rebuilt(view, header, index=index, producer_id=9, most=limit, done=index + done)
     expected = rebuilt_in_python.rebuilt(view, header, index=index, producer_id=9, most=limit, done=index + done)

@@ -56,7 +56,7 @@ def read_map(data: bytes) -> None:
     ],
     ids=["plan", "offset map", "result", "progress"],
 )
-def test_what_is_no_value_of_a_note_is_told_as_such(
+def test_what_is_no_value_of_a_note_is_reported_as_such(
     document: Any, dump: Callable[[Any], bytes], read: Callable[[bytes], object]
 ) -> None:
     refused = 0

@@ -44,7 +44,7 @@ def test_changes_are_taken_back_the_newest_first(state: RestoreState) -> None:
     assert log.keep([PositionChange(position(6), position(7))]) == 3
 
 
-def test_what_a_later_start_changes_behind_a_rollback_can_be_taken_back_too(state: RestoreState) -> None:
+def test_what_a_later_start_changes_after_a_rollback_can_be_taken_back_too(state: RestoreState) -> None:
     log = ChangeLog(state, "cluster")
     log.keep_for_restore([PositionChange(None, position(5)), PositionChange(None, position(6, 1))])
     log.note_rolled_back(OF_RESTORE)

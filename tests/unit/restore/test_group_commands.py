@@ -1,4 +1,4 @@
-"""Positions are not taken back while the restore goes on that may set them again."""
+"""Positions are not taken back while the restore continues that may set them again."""
 
 import json
 from pathlib import Path

@@ -213,7 +213,7 @@ def share(group_id: str, topic_id: str = TOPIC_ID) -> GroupEntry:
 
 
 @pytest.mark.parametrize("unseen", [False, True])
-def test_share_groups_that_the_target_does_not_take_are_told_before_anything_is_written(unseen: bool) -> None:
+def test_share_groups_that_the_target_does_not_take_are_reported_before_anything_is_written(unseen: bool) -> None:
     cluster = Cluster()
     reported = cluster.warnings_of(at(10), share("b"), share("a\n"), share("other", "x" * 22), unseen=unseen)
     assert reported == [f"2 share groups would get no start offset: 'a\\n', 'b': {SHARE_OFF}"]

@@ -226,7 +226,7 @@ def test_a_second_release_changes_nothing(held: tuple[Control, RestoreContext]) 
     assert control.changes == []
 
 
-def test_a_release_that_was_interrupted_goes_on(
+def test_a_release_that_was_interrupted_continues(
     held: tuple[Control, RestoreContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     control, context = held
@@ -277,7 +277,7 @@ def test_topics_that_somebody_has_changed_stay_as_they_are(held: tuple[Control, 
     assert control.changes == []
 
 
-def test_brokers_that_do_not_release_it_are_told(held: tuple[Control, RestoreContext]) -> None:
+def test_brokers_that_do_not_release_it_are_reported(held: tuple[Control, RestoreContext]) -> None:
     control, context = held
     control.late = True
     with pytest.raises(BrokerUnavailable, match="copy, there: the retention was set"):

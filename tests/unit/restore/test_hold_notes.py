@@ -114,7 +114,7 @@ def holding_nothing(context: RestoreContext) -> RestoreContext:
     return replace(context, spec=spec(retention="Apply"))
 
 
-def test_a_restore_that_holds_nothing_is_told_who_does(archive: Archive) -> None:
+def test_a_restore_that_holds_nothing_is_reported_who_does(archive: Archive) -> None:
     first, own = run_of(archive, "first", THERE), holding_nothing(run_of(archive, "second"))
     (reported,) = refuse_held_by_others(own, there("there"))
     assert reported.startswith("another restore holds these topics: there (run first). Once they are released")
@@ -124,7 +124,7 @@ def test_a_restore_that_holds_nothing_is_told_who_does(archive: Archive) -> None
     assert refuse_held_by_others(own, there("there")) == []
 
 
-def test_a_restore_that_holds_nothing_goes_on_where_a_note_cannot_be_read(archive: Archive) -> None:
+def test_a_restore_that_holds_nothing_continues_where_a_note_cannot_be_read(archive: Archive) -> None:
     first, own = run_of(archive, "first", THERE), holding_nothing(run_of(archive, "second"))
     first.state.storage.put(first.state.file(HELD_NOTE), b'{"format": 1, "released": 1}')
     (reported,) = refuse_held_by_others(own, there("there"))

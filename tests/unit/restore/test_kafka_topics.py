@@ -61,7 +61,7 @@ def test_a_topic_that_is_held_is_not_released_by_its_resource() -> None:
     assert found["spec"]["config"] == {"flush.ms": "1", "retention.bytes": "-1", "retention.ms": "-1"}
 
 
-def test_replicas_that_nobody_knows_are_left_to_the_cluster() -> None:
+def test_replicas_that_is_unknown_are_left_to_the_cluster() -> None:
     (found,) = kafka_topics([Choice(archived("a", 0), "a")], spec(), "prod", StrimziVersion.V1)
     assert found["spec"] == {"partitions": 3}
     (found,) = kafka_topics([Choice(archived("a", 0), "a")], spec(replicationFactor=2), "prod", StrimziVersion.V1)

@@ -74,7 +74,7 @@ def test_a_foreign_batch_that_was_seen_is_refused(end: int, last: bytes, error: 
         seen(Leader(end, last))
 
 
-def test_a_target_that_ends_before_it_did_when_the_restore_was_planned_is_told() -> None:
+def test_a_target_that_ends_before_it_did_when_the_restore_was_planned_is_reported() -> None:
     target = TargetPartition("orders", 0, producer_id=9, start=20, created=False, compacts=False)
     with pytest.raises(TargetChanged, match="ends at offset 10, it had ended at 20 when the restore was planned"):
         seen(Leader(10, b""), target)

@@ -311,7 +311,7 @@ def test_it_is_cut_in_several_goes_where_it_does_not_shrink() -> None:
     assert again[3:] == fresh[3:]
 
 
-def test_what_must_be_built_anew_and_is_too_large_is_refused() -> None:
+def test_what_must_be_rebuilt_and_is_too_large_is_refused() -> None:
     batch = _gapped(hostile.ZEROS)
 
     def refused() -> None:

@@ -36,7 +36,7 @@ def made(sources: list[tuple[int, int]], targets: list[tuple[int | None, int]], 
         return read_offset_map(b"".join(map_blocks(summary(sum(count for _, count in sources), end), builder)), "map")
 
 
-def test_rows_merge_where_both_sides_go_on() -> None:
+def test_rows_merge_where_both_sides_continue() -> None:
     rows = made([(0, 10), (10, 5), (20, 5)], [(100, 12), (112, 8)]).rows
     assert rows == [(0, 100, 15), (20, 115, 5)]
 

@@ -146,12 +146,12 @@ def test_of_one_partition_nothing_can_be_seen(tmp_path: Path) -> None:
     assert chosen(archive, partitioner="crc32") == (Partitioner.CRC32, "")
 
 
-def test_without_keys_nothing_is_told(tmp_path: Path) -> None:
+def test_without_keys_nothing_is_reported(tmp_path: Path) -> None:
     archive = archive_with(tmp_path, (by("murmur2"), [None, b""] * 30))
     assert chosen(archive) == (Partitioner.MURMUR2, "")
 
 
-def test_where_no_key_is_among_the_newest_that_is_told(tmp_path: Path) -> None:
+def test_where_no_key_is_among_the_newest_that_is_reported(tmp_path: Path) -> None:
     archive = archive_with(tmp_path, (by("crc32"), KEYS), (lambda _, at: at % 3, [None] * 15_300))
     found, reported = chosen(archive)
     assert found is Partitioner.MURMUR2

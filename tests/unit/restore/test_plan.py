@@ -115,7 +115,7 @@ class TestSelection:
         selection = select_topics(state, wanted(["orders", "pay.*"], ["payments"]))
         assert [choice.source.name for choice in selection.choices] == ["orders"]
 
-    def test_a_pattern_that_chooses_nothing_is_told(self) -> None:
+    def test_a_pattern_that_chooses_nothing_is_reported(self) -> None:
         state = state_of(topic("orders", 1), topic("users", 2))
         selection = select_topics(state, wanted(["orders", "usres", "users"], ["users"]))
         assert selection.warnings == (
@@ -320,7 +320,7 @@ class TestConfigs:
         applied = held.model_copy(update={"retention": TopicRetention.APPLY})
         assert ending_configs(source, applied) == {"flush.ms": "1", "retention.ms": "5", "retention.bytes": "7"}
 
-    def test_more_replicas_in_sync_than_there_are_are_told(self) -> None:
+    def test_more_replicas_in_sync_than_there_are_are_reported(self) -> None:
         two = {"min.insync.replicas": "2"}
         assert too_few_in_sync("orders", two, 2) is None
         assert too_few_in_sync("orders", two, BROKER_DEFAULT) is None
@@ -343,7 +343,7 @@ class TestPlan:
             PartitionPlan(2, 72, 0),
         )
 
-    def test_an_existing_topic_is_written_behind_its_end(self) -> None:
+    def test_an_existing_topic_is_written_after_its_end(self) -> None:
         existing = ExistingTopic("copy", 4, {"max.message.bytes": "2000"}, "id-of-copy")
         choice = Choice(topic("orders"), "copy")
         plan = plan_topic(choice, {0: [entry()]}, existing=existing, end_offsets={0: 17, 1: 4})
@@ -515,7 +515,7 @@ class TestDigest:
         held = self.digest(topics={"retention": "Hold"})
         assert held == self.digest(topics={"retention": "Hold", "holdFor": "7d"}) != expected
 
-    def test_a_run_goes_on_however_it_runs_and_wherever_its_state_lies(self) -> None:
+    def test_a_run_continues_however_it_runs_and_wherever_its_state_lies(self) -> None:
         changed: dict[str, object] = {
             "spark": {"driver": {"memory": "4Gi"}, "executor": {"instances": 9, "cores": 3}, "conf": {"spark.a": "b"}},
             "runPolicy": {"backoffLimit": 0, "activeDeadlineSeconds": 5},

@@ -167,7 +167,7 @@ def test_what_was_deleted_since_a_generation_is_not_in_the_state_of_a_run(storag
     assert state.removed[ORDERS.topic_id, 1] == [(0, 10)]
 
 
-def test_a_later_start_has_what_the_plan_had_whatever_was_deleted_before_and_behind_it(storage: Storage) -> None:
+def test_a_later_start_has_what_the_plan_had_whatever_was_deleted_before_and_after_it(storage: Storage) -> None:
     other = replace(ORDERS, name="audit", topic_id="b" * 22)
     run(storage, "one", 0, 20)
     with begin(storage, "two") as writer:
@@ -209,7 +209,7 @@ def test_a_log_that_was_cut_off_later_is_still_the_one_of_the_run(storage: Stora
 
 
 def test_positions_of_a_point_are_those_in_the_branch_that_is_restored(storage: Storage) -> None:
-    """A group has read on in the later log: in the one of before, records behind the fork would be passed over."""
+    """A group has read on in the later log: in the one of before, records after the fork would be passed over."""
     run(storage, "one", 0, 10, group(3))
     run(storage, "two", 10, 40, group(12))
     branch = branch_id(ORDERS.topic_id, 1)
@@ -304,7 +304,7 @@ def test_an_incarnation_of_after_the_point_is_not_taken(storage: Storage) -> Non
 def test_an_incarnation_whose_first_record_is_of_after_the_point_has_none_in_the_order_of_the_archive(
     storage: Storage,
 ) -> None:
-    """Its second record is older, and lies behind the end of the point."""
+    """Its second record is older, and lies after the end of the point."""
     batches = [
         encode([Record(at, TIME + time, b"key", b"value", ())], codec=Codec.NONE, base_offset=at)
         for at, time in ((0, 500), (1, 100))
@@ -432,7 +432,7 @@ def archive_transactions(storage: Storage) -> Archive:
     return archive
 
 
-def test_that_partitions_decide_alone_is_told_where_several_have_transactions(storage: Storage) -> None:
+def test_that_partitions_decide_alone_is_reported_where_several_have_transactions(storage: Storage) -> None:
     archive = archive_transactions(storage)
     state = archive.load()
     for wanted, reported in (
@@ -448,7 +448,7 @@ def test_that_partitions_decide_alone_is_told_where_several_have_transactions(st
     assert points.plan_point(archive, state, [alone], point(timestamp=iso(TIME))).warnings == ()
 
 
-def test_losses_behind_the_point_are_none_of_the_restore() -> None:
+def test_losses_after_the_point_are_none_of_the_restore() -> None:
     plan = PointPlan(0, {KEY: 15})
     facts = [LossFact(topic="orders", partition=0, start=start, end=start + 10, reason="r") for start in (0, 10, 20)]
     found = points.within(

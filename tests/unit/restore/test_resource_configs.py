@@ -1,4 +1,4 @@
-"""Configurations of groups and client metrics come back if the target lacks them, and what does not is told."""
+"""Configurations of groups and client metrics come back if the target lacks them, and what does not is reported."""
 
 from collections.abc import Sequence
 from typing import cast

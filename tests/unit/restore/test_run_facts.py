@@ -1,4 +1,4 @@
-"""A later start goes on behind what an earlier one has restored if nothing but a right hides whether it is there."""
+"""A later start continues after what an earlier one has restored if nothing but a right hides whether it is there."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -86,7 +86,7 @@ class TestFilling:
         with pytest.raises(TargetUnsuitable, match=f"topic t partition 1 has at least {MOST_INSIDE + 1} offsets"):
             refuse_far("t", 1, extent, Filling(5, MOST_INSIDE + 1))
 
-    def test_much_is_told_with_the_time_and_the_room_it_takes(self) -> None:
+    def test_much_is_reported_with_the_time_and_the_room_it_takes(self) -> None:
         assert describe_filling({("t", 0): Filling(1, 2_000_000)}) == []
         (text,) = describe_filling({("t", 0): Filling(0, 1_000_000_000), ("u", 3): Filling(8_000_000_000, 0)})
         assert text.startswith("at least 9000000000 offsets hold no record and must be filled")

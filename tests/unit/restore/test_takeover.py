@@ -1,4 +1,4 @@
-"""A run is not taken over once it has succeeded: nothing is left to go on with."""
+"""A run is not taken over once it has succeeded: nothing is left to continue with."""
 
 import json
 from pathlib import Path
@@ -63,7 +63,7 @@ def test_a_claim_on_a_run_that_has_succeeded_is_dropped(first: RestoreState, mon
 
 
 def test_the_last_run_of_a_chain_counts_whichever_is_noted(first: RestoreState, tmp_path: Path) -> None:
-    """A driver that woke up has noted itself behind the run that has taken it over."""
+    """A driver that woke up has noted itself after the run that has taken it over."""
     settings = RestoreKey(None, "digest", "archive", "cluster")
     note = {"format": 1, "runId": "first"}
     first.storage.put(settings.path, json.dumps(note).encode())

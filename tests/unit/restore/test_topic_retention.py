@@ -140,7 +140,7 @@ def test_a_window_leaves_out_what_does_not_come(archived: ArchiveState) -> None:
     assert (goes.records, goes.total) == (200, 200)
 
 
-def test_what_lies_behind_the_end_of_a_point_does_not_count(archived: ArchiveState) -> None:
+def test_what_lies_after_the_end_of_a_point_does_not_count(archived: ArchiveState) -> None:
     own, (first, second) = {"retention.ms": str(7 * DAY)}, archived.segments[ORDERS.topic_id, 0]
     cut = PointPlan(0, ends={(ORDERS.topic_id, 0): 150, (ORDERS.topic_id, 1): 20})
     assert "it deletes up to 170 of 170 records in 3 archived segments" in str(found(archived, own, point=cut))
@@ -205,8 +205,8 @@ def test_segments_without_any_time_are_as_old_as_their_restore(archived: Archive
     assert (goes.records, goes.total) == (100, 300)  # those of partition 1
 
 
-def test_old_records_behind_a_young_one_in_a_batch_are_not_overlooked(archived: ArchiveState) -> None:
-    """All that a point gives may lie behind the first records of batches, which are younger than the point."""
+def test_old_records_after_a_young_one_in_a_batch_are_not_overlooked(archived: ArchiveState) -> None:
+    """All that a point gives may lie after the first records of batches, which are younger than the point."""
     own, point = {"retention.ms": str(7 * DAY)}, PointPlan(0, before=TIME)
     goes = found(archived, own, point=point)
     assert goes is not None

@@ -343,7 +343,7 @@ class Segments:
         raise AssertionError("it was read on to the end of the segment")
 
 
-def test_nothing_is_read_behind_the_offsets_that_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_read_after_the_offsets_that_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = SimpleNamespace(base_offset=0, next_offset=1000, layout=Layout.RECORDS)
     task = SimpleNamespace(segments=(entry,), clip=None, storage=None, topic="orders", damaged=())
     monkeypatch.setattr(sources, "open_partition", lambda *_, **__: Segments())

@@ -80,7 +80,7 @@ def test_what_retention_removed_at_the_front_still_counts() -> None:
         ),
     ],
 )
-def test_a_hole_that_nothing_explains_is_told(
+def test_a_hole_that_nothing_explains_is_reported(
     batches: list[bytes], target: TargetPartition, log_start: int, missing: str
 ) -> None:
     """Records in front of others that were sent later, and neither compaction nor retention can have taken them."""

@@ -131,7 +131,9 @@ def test_a_task_that_is_killed_again_and_again_fails_the_run_and_no_other_task(
     assert found == [0, 0]
 
 
-def test_when_one_fails_for_good_the_others_are_gone_before_it_is_told(runner: InDriverRunner, tmp_path: Path) -> None:
+def test_when_one_fails_for_good_the_others_are_gone_before_it_is_reported(
+    runner: InDriverRunner, tmp_path: Path
+) -> None:
     others = [str(tmp_path / "other")]
     task = partial(fails_or_never_ends, others)
     with pytest.raises(BrokerUnavailable, match="Nobody there"):
@@ -184,7 +186,7 @@ def test_tasks_end_with_the_process_that_has_made_them(
     wait_until(lambda: all(gone(file.read_text()) for file in files), 10, "the tasks to end")
 
 
-def test_an_interrupt_is_told_as_one_though_no_task_can_be_ended(nursery: Nursery, tmp_path: Path) -> None:
+def test_an_interrupt_is_reported_as_one_though_no_task_can_be_ended(nursery: Nursery, tmp_path: Path) -> None:
     file = tmp_path / "task"
 
     def interrupted(*_: object) -> None:

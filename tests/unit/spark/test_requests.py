@@ -67,7 +67,7 @@ def test_files_cannot_lend_each_other_their_bytes() -> None:
     assert request_hash({"a": b"", "b": b""}) != request_hash({"a": b"b"})
 
 
-def test_a_folder_without_the_request_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_the_request_is_reported(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("x")
     wanted = request_hash(mounted_files(tmp_path))
     with contextlib.ExitStack() as stack, pytest.raises(SpecError, match="cannot be read"):

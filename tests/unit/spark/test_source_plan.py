@@ -134,7 +134,7 @@ def test_offsets_leave_the_segments_and_the_parts_of_them_that_are_wanted() -> N
     assert reads(THREE, options, WantedRecords(start=700)) == []
 
 
-def test_starting_timestamp_begins_in_the_first_segment_that_has_it_and_takes_all_behind_it() -> None:
+def test_starting_timestamp_begins_in_the_first_segment_that_has_it_and_takes_all_after_it() -> None:
     archive = state(segment(0), segment(100), segment(200, max_timestamp=5), segment(300))
     found = reads(archive, replace(ALL, starting_timestamp=150))
     assert [(read.start, read.first_time) for read in found] == [(100, 150), (200, None), (300, None)]
@@ -182,7 +182,7 @@ def test_a_time_of_a_compacted_segment_is_looked_for_since_an_emptied_batch_may_
     assert [read.start for read in reads(records, options)] == [0, 100]
 
 
-def test_times_are_not_looked_for_behind_the_wanted_offsets() -> None:
+def test_times_are_not_looked_for_after_the_wanted_offsets() -> None:
     archive = state(segment(0), segment(100, gaps=True))
     assert reads(archive, replace(ALL, starting_timestamp=150), WantedRecords(end=100)) == []
 

@@ -173,7 +173,7 @@ def test_a_time_is_a_place_in_the_log_wherever_the_piece_starts(storage: Storage
     assert offsets(storage, read(entry, 5, 6, first_time=NOON + 15, end_time=NOON + 101)) == [5]
 
 
-def test_a_time_that_only_a_batch_without_records_has_is_looked_for_behind_it(storage: Storage) -> None:
+def test_a_time_that_only_a_batch_without_records_has_is_looked_for_after_it(storage: Storage) -> None:
     entry = write_segment(storage, [timed(0, 0, 10), emptied(timed(2, 90)), timed(3, 20, 30), timed(5, 60)])
     assert offsets(storage, read(entry, first_time=NOON + 50)) == [5]
     assert offsets(storage, read(entry, end_time=NOON + 50)) == [0, 1, 3, 4]

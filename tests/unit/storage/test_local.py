@@ -270,7 +270,7 @@ def test_a_committed_object_is_synced_then_seen_and_then_its_name_is_synced(
 
 @pytest.mark.parametrize("complete", [False, True])
 def test_what_the_disk_did_not_take_is_never_seen(storage: Storage, disk: Disk, complete: bool) -> None:
-    """An error of `fsync` is told once, to whoever asked: a second call would find nothing wrong."""
+    """An error of `fsync` is reported once, to whoever asked: a second call would find nothing wrong."""
     writer = storage.writer("p/1.log")
     disk.broken = OSError(errno.EIO, "Input/output error")
     if complete:
@@ -375,7 +375,7 @@ def test_a_direct_write_that_takes_not_all_is_ended_through_the_page_cache(
     assert len(sizes) == 2
 
 
-def test_a_disk_that_is_full_is_told_and_nothing_is_seen(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_is_reported_and_nothing_is_seen(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int, data: mmap.mmap) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 

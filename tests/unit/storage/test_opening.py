@@ -86,7 +86,7 @@ def test_a_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("endpoint", ["AKIAKEY:hunter2@host:9000", "http://AKIAKEY:hunter2@-host-:9000"])
-def test_a_login_in_an_endpoint_is_not_told(endpoint: str) -> None:
+def test_a_login_in_an_endpoint_is_not_reported(endpoint: str) -> None:
     s3 = open_uri("s3://bucket", endpoint, environ={"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key"})
     with pytest.raises(StorageRefused, match=r"Invalid endpoint: (http://)?-?host-?:9000") as refused:
         s3.check()

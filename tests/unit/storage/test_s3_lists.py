@@ -1,4 +1,4 @@
-"""Stores whose lists of objects do not say how to go on, or do not do what they are asked for."""
+"""Stores whose lists of objects do not say how to continue, or do not do what they are asked for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAGE = 5
 
 Query = dict[str, str]
 Store = Callable[[Query], tuple[list[str], str]]
-"""The keys of a page, and the elements that say how to go on."""
+"""The keys of a page, and the elements that say how to continue."""
 
 
 def page(keys: list[str], after: str) -> tuple[list[str], bool]:
@@ -176,7 +176,7 @@ class Pages:
         return self._pages.pop(0) if len(self._pages) > 1 else self._pages[0]
 
 
-def test_lists_of_versions_and_of_uploads_go_on_at_both_markers() -> None:
+def test_lists_of_versions_and_of_uploads_continue_at_both_markers() -> None:
     more = {"IsTruncated": True, "NextKeyMarker": "x/a", "NextVersionIdMarker": "1", "NextUploadIdMarker": "1"}
     for marker in ("VersionIdMarker", "UploadIdMarker"):
         requests: Any = Pages(more, {**more, f"Next{marker}": "2"}, {})
@@ -184,7 +184,7 @@ def test_lists_of_versions_and_of_uploads_go_on_at_both_markers() -> None:
         assert [asked.get(marker) for asked in requests.asked] == [None, "1", "2"]
 
 
-def test_lists_of_versions_and_of_uploads_that_do_not_go_on_are_refused() -> None:
+def test_lists_of_versions_and_of_uploads_that_do_not_continue_are_refused() -> None:
     key, more = {"NextKeyMarker": "x/a"}, {"IsTruncated": True}
     markers = {"NextVersionIdMarker": "1", "NextUploadIdMarker": "1"}
     for pages, what in (

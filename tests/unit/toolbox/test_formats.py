@@ -55,7 +55,7 @@ def test_records_are_dumped(tmp_path: Path, name: FormatName) -> None:
 
 
 @pytest.mark.parametrize("name", list(LAYOUTS))
-def test_times_are_told(tmp_path: Path, name: FormatName) -> None:
+def test_times_are_reported(tmp_path: Path, name: FormatName) -> None:
     folder = build(tmp_path, name)
     (found,) = run_json("timestamps", folder)
     assert (found["records"], found["firstTimestamp"], found["lastTimestamp"]) == (COUNT, TIME, TIME + COUNT - 1)

@@ -402,7 +402,7 @@ def test_indexes_of_the_records_format_are_mended(records: Path, name: str, spoi
     assert faults(records) == []
 
 
-def test_an_index_of_segments_that_were_deleted_is_made_anew(records: Path) -> None:
+def test_an_index_of_segments_that_were_deleted_is_made_again(records: Path) -> None:
     for suffix in ("records", "index"):
         (records / f"segment_partition_000_from_offset_0000000005_{suffix}").unlink()
     assert len(faults(records)) == 1

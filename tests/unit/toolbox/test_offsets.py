@@ -70,7 +70,7 @@ def test_a_tombstone_deletes_the_commit(tombstone: bytes | None) -> None:
     assert list(state_of([deleted, kept])) == [kept]
 
 
-def test_the_last_commit_counts_also_behind_one_of_the_old_key() -> None:
+def test_the_last_commit_counts_also_after_one_of_the_old_key() -> None:
     old = decode_offset_record(b"\x00\x00" + COMMIT_KEY[2:], commit(1))
     new = decode_offset_record(COMMIT_KEY, commit(2))
     assert [record.commit.offset for record in state_of([old, new]) if record.commit] == [2]

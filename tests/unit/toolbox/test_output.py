@@ -127,7 +127,7 @@ def test_what_the_encoding_of_stdout_lacks_is_escaped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("records", "unbuffered"), [(1, ""), (5000, "1")])
 def test_a_reader_that_goes_ends_the_command_quietly(tmp_path: Path, records: int, unbuffered: str) -> None:
-    """SIGPIPE ends other programs so: nobody knows what was found."""
+    """SIGPIPE ends other programs so: it is unknown what was found."""
     write_log(tmp_path / "t-0", [batch(i) for i in range(records)])
     ours, theirs = os.pipe()
     os.close(ours)

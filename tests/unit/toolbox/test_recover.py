@@ -49,7 +49,7 @@ def test_a_whole_log_is_left_alone(folder: Path) -> None:
     assert contents(folder) == before
 
 
-def test_what_would_be_cut_is_told_and_nothing_is_changed(folder: Path) -> None:
+def test_what_would_be_cut_is_reported_and_nothing_is_changed(folder: Path) -> None:
     log = folder / f"{STEMS[1]}.log"
     data = bytearray(log.read_bytes())
     start = positions(SECOND)[2]
@@ -383,7 +383,7 @@ def records(folder: Path) -> tuple[Path, Path, list[int]]:
     return segment, beside, starts
 
 
-def test_a_segment_of_records_is_cut_behind_its_last_whole_record(tmp_path: Path) -> None:
+def test_a_segment_of_records_is_cut_after_its_last_whole_record(tmp_path: Path) -> None:
     segment, index, starts = records(tmp_path / "orders")
     data, entries = segment.read_bytes(), index.read_bytes()
     for cut in range(starts[1], len(data)):
@@ -404,7 +404,7 @@ def test_a_segment_of_records_is_cut_behind_its_last_whole_record(tmp_path: Path
 
 
 def test_what_the_index_of_a_segment_of_records_jumps_over_is_taken_out(tmp_path: Path) -> None:
-    """The original tool goes on behind a record that a crash has torn."""
+    """The original tool continues behind a record that a crash has torn."""
     segment, index, starts = records(tmp_path / "orders")
     data, entries = segment.read_bytes(), index.read_bytes()
     torn = data[starts[2] : starts[2] + 20]
@@ -421,7 +421,9 @@ def test_what_the_index_of_a_segment_of_records_jumps_over_is_taken_out(tmp_path
 
 
 @pytest.mark.parametrize("whole_records", [0, 1, 2])
-def test_records_that_only_the_index_names_are_told_and_the_index_is_kept(tmp_path: Path, whole_records: int) -> None:
+def test_records_that_only_the_index_names_are_reported_and_the_index_is_kept(
+    tmp_path: Path, whole_records: int
+) -> None:
     segment, index, starts = records(tmp_path / "orders")
     entries = index.read_bytes()
     left = segment.read_bytes()[: starts[whole_records]] if whole_records else b""

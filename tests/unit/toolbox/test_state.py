@@ -128,7 +128,7 @@ def test_copies_of_two_brokers_are_refused(data: Path, tmp_path: Path) -> None:
 
 
 def test_a_commit_in_a_transaction_that_nothing_has_decided_is_not_in_force(tmp_path: Path) -> None:
-    """One behind it, outside of transactions, is: that is what a coordinator goes by."""
+    """One after it, outside of transactions, is: that is what a coordinator goes by."""
     folder = tmp_path / "__consumer_offsets-0"
     pending = kept(1, (key("g", "t", 0), value(99)), producer_id=8)
     write_log(folder, [kept(0, (key("g", "t", 0), value(10))), pending, kept(2, (key("g", "t", 1), value(20)))])

@@ -28,7 +28,7 @@ def log_of(folder: Path, *times: int, offset: int = 0) -> None:
     write_log(folder, batches)
 
 
-def test_first_last_and_order_are_told(tmp_path: Path) -> None:
+def test_first_last_and_order_are_reported(tmp_path: Path) -> None:
     log_of(tmp_path / "t-1", NOON + 5, NOON + 1, NOON + 9, -1, NOON + 9)
     log_of(tmp_path / "t-1", NOON + 2, NOON + 20, offset=5)
     assert run_json("timestamps", tmp_path / "t-1") == [
@@ -53,7 +53,7 @@ def test_first_last_and_order_are_told(tmp_path: Path) -> None:
     assert [(item["firstOffset"], item["records"], item["outOfOrder"]) for item in segments] == [(0, 5, 1), (5, 2, 1)]
 
 
-def test_copies_of_two_brokers_are_told_apart(tmp_path: Path) -> None:
+def test_copies_of_two_brokers_are_distinguished(tmp_path: Path) -> None:
     for broker in "ab":
         log_of(tmp_path / broker / "t-1", NOON)
     for options in ([], ["--at", NOON]):
@@ -67,7 +67,7 @@ def test_copies_of_two_brokers_are_told_apart(tmp_path: Path) -> None:
     assert run("timestamps", tmp_path / "a").stdout.startswith("topic ")
 
 
-def test_markers_are_no_records_and_append_times_are_told(tmp_path: Path) -> None:
+def test_markers_are_no_records_and_append_times_are_reported(tmp_path: Path) -> None:
     stamped = with_header(batch(0, 3), attributes=0x08, max_timestamp=NOON + 50)
     write_log(tmp_path / "t-0", [stamped, batch(3, 1, producer_id=1, transactional=True), marker(4, 1, commit=True)])
     (found,) = run_json("timestamps", tmp_path / "t-0")
@@ -212,7 +212,7 @@ def test_what_is_no_record_is_no_end_of_the_partition(tmp_path: Path, last: str)
         assert (found["offset"], found["verdict"]) == (0, "inside")
 
 
-def test_incarnations_of_a_topic_are_told_apart(tmp_path: Path) -> None:
+def test_incarnations_of_a_topic_are_distinguished(tmp_path: Path) -> None:
     storage = open_uri(tmp_path.as_uri())
     archive_of(storage, chunk(storage, 0, 50))
     again = replace(ORDERS, topic_id="A" * 22)

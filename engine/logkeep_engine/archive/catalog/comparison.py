@@ -85,15 +85,15 @@ class CheckpointComparison:
 
     def _refresh(self) -> None:
         """Make again what must be said of partitions that have changed."""
-        anew = list(self._changed)
+        again = list(self._changed)
         if not self._places or not self._changed <= self._places.keys():
-            anew = self._place_anew()
-        for key, item in zip(anew, checkpoint.items_of(self._state, anew), strict=True):
+            again = self._place_again()
+        for key, item in zip(again, checkpoint.items_of(self._state, again), strict=True):
             at = self._places[key]
             self._items[at], self._rows[at] = item, checkpoint.rows_of(self._state, key)
         self._changed = set()
 
-    def _place_anew(self) -> list[Partition]:
+    def _place_again(self) -> list[Partition]:
         """Give every partition its place, and return those of which nothing is known or something has changed."""
         keys = checkpoint.keys_of(self._state)
         known = {key: (self._items[at], self._rows[at]) for key, at in self._places.items()}

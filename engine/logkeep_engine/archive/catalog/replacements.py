@@ -102,8 +102,8 @@ def erased_ranges(state: HoldsSegments, key: Partition, end: int) -> list[Range]
             continue
         if left is None or left.layout is not Layout.KAFKA:
             # What is left of a segment begins with its first record, so it is not the next one.
-            behind = bisect_right(bases, base if left is None else max(base, left.base_offset))
-            stop = bases[behind] if behind < len(bases) else max(end, stop)
+            following = bisect_right(bases, base if left is None else max(base, left.base_offset))
+            stop = bases[following] if following < len(bases) else max(end, stop)
         add_range(found, base, stop)
     return found
 

@@ -65,8 +65,8 @@ def check_catalog(archive: Archive, known: ArchiveState | None = None, anchor: A
         if number > state.commit:
             unread.setdefault(number, []).append(info.path)
     if known is not None:
-        behind = sum(number > known.commit for number in listing.commits)
-        found.objects = behind + sum(map(len, unread.values())) + 1
+        newer = sum(number > known.commit for number in listing.commits)
+        found.objects = newer + sum(map(len, unread.values())) + 1
     try:
         _fold(archive, listing, found, state, unread, AnchorCheck(ArchiveClaim(anchor)))
         return found

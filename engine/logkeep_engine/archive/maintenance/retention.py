@@ -128,8 +128,8 @@ def judged(
     stays: list[RetentionDecision] = [RetentionDecision(item, False, item.stays) for item in items if item.stays]
     for item, rule, reason in found:
         left = open_transactions.get(item.lane, item.offset)
-        behind = TRANSACTIONS if left < item.offset and not item.is_snapshot else ""
-        why = reason or behind
+        before_it = TRANSACTIONS if left < item.offset and not item.is_snapshot else ""
+        why = reason or before_it
         (stays if why else goes).append(RetentionDecision(item, not why, why or rule))
     there = {item for item, _ in candidates}
     stays += [RetentionDecision(item, False, WITHIN) for item in free if item not in there]

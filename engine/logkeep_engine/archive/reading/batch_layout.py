@@ -1,4 +1,4 @@
-"""Segments of Kafka's batches behind the door: plain logs and logs in seekable zstd."""
+"""The reader of segments of Kafka's batches: plain logs and logs in seekable zstd."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from logkeep_engine.storage import Storage
 
 # ---- snapshot layout
 
-# Parts of snapshots behind the door. They hold batches as segments of Kafka's layout do, and `segments` passes over
+# The reader of parts of snapshots. They hold batches as segments of Kafka's layout do, and `segments` passes over
 # the header and the footer of a snapshot.
 #
 # A snapshot has no markers, and no record of a transaction that was aborted. Batches say that they are of a

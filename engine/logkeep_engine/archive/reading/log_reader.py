@@ -52,7 +52,7 @@ class LogBlock:
     start: int
     end: int
 
-    def behind(self, rest: memoryview) -> memoryview:
+    def after(self, rest: memoryview) -> memoryview:
         """Return the block with `rest` in front of it."""
         start = self.start - len(rest)
         if start < 0:

@@ -13,7 +13,7 @@ compared at the end, as that of a segment is. Reading raises what the storage ra
 
 The other functions answer what is asked of one segment: the first record of a time (`first_since`), where records lie
 (`placed_records`), the bytes of a log in any state (`log_bytes`). `__all__` is the whole door. No module outside of
-`archive.reading` may import from the modules behind it (pyproject.toml, `[tool.importlinter]`).
+`archive.reading` may import from its other modules (pyproject.toml, `[tool.importlinter]`).
 """
 
 from __future__ import annotations

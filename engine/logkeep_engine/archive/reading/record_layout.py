@@ -1,4 +1,4 @@
-"""Segments of the Records and the Avro format behind the door."""
+"""The readers of segments of the Records and the Avro format."""
 
 from __future__ import annotations
 

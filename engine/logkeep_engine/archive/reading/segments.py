@@ -198,7 +198,7 @@ class _Reading:
                         if self._start == 0:
                             digest.update(fresh)
                         self._size = None if self._size is None else self._size + len(fresh)
-                        data = item.behind(rest)
+                        data = item.after(rest)
                         rest = data[(yield from self._batches(data, None)) :]
                         del item, fresh, data  # so that their buffer is free as soon as the caller's views are gone
             except ObjectMissing:

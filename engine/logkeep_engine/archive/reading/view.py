@@ -62,8 +62,8 @@ def state_at(archive: Archive, commit: int, newest: ArchiveState) -> ArchiveStat
 def end_of(archive: Archive, run: RunEntry, last: int) -> Commit | None:
     """Return the commit up to `last` that ended the attempt of a run at its epoch; None if a restore may not see the
     state at it. Epochs rise from commit to commit, so few are read. Raises ArchiveDamaged if the catalog is damaged."""
-    behind = bisect_right(range(last + 1), run.epoch, key=lambda number: archive.read_commit(number).epoch)
-    for number in range(behind - 1, -1, -1):
+    later = bisect_right(range(last + 1), run.epoch, key=lambda number: archive.read_commit(number).epoch)
+    for number in range(later - 1, -1, -1):
         found = archive.read_commit(number)
         if found.epoch != run.epoch or found.restorable:
             return found if found.epoch == run.epoch else None

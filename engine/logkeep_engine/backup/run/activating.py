@@ -62,8 +62,8 @@ class Activating:
                 plan = caught.plan
                 if not archive(plan):
                     break
-            behind = {(piece.topic_id, piece.partition) for piece in open_pieces(plan, writer.state)}
-            done = sorted(caught.answered - self._sparse - behind)
+            unread_keys = {(piece.topic_id, piece.partition) for piece in open_pieces(plan, writer.state)}
+            done = sorted(caught.answered - self._sparse - unread_keys)
             for _, keys in groupby(done, itemgetter(0)):  # so that an erasure of a topic deletes nothing of others
                 writer.change_generations([activation(writer.state, key) for key in keys])
         return plan

@@ -30,7 +30,7 @@ from logkeep_engine.storage import Storage
 
 # Refuses a point within a transaction by which brokers may have compacted before a run came.
 #
-# A run ends at the last stable offset. A transaction below it is decided, though its marker may lie behind: another
+# A run ends at the last stable offset. A transaction below it is decided, though its marker may lie after it: another
 # one holds that offset back. From then on brokers compact by its records, so the archive may lack what they have
 # replaced. A point between the end of the run and the marker has nothing of the transaction, and would lack these
 # keys.

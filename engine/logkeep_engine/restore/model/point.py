@@ -98,8 +98,8 @@ def taken_at(archive: Archive, seen: ArchiveState, point: PointSpec) -> list[Top
 
 
 def _counted_at(archived: ArchiveState, point: PointSpec | None) -> ArchiveState:
-    """Return the state by which incarnations with records are told. The newest snapshot lacks what was deleted since
-    the time of a point: there the log says which records there were."""
+    """Return the state by which incarnations with records are reported. The newest snapshot lacks what was deleted
+    since the time of a point: there the log says which records there were."""
     return with_snapshots(archived, where_needed=point is not None and point.time is not None)
 
 

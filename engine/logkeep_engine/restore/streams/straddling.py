@@ -198,11 +198,11 @@ def _reaching_into(entries: Sequence[SegmentEntry], begun: Sequence[dict[int, in
     while before > 0 and entries[before - 1].next_offset > first:
         before -= 1
         yield before
-    left, behind = set(begun[at].items()), at
-    while left and behind + 1 < len(entries):
-        behind += 1
-        yield behind
-        left &= set(begun[behind].items())
+    left, after_it = set(begun[at].items()), at
+    while left and after_it + 1 < len(entries):
+        after_it += 1
+        yield after_it
+        left &= set(begun[after_it].items())
 
 
 def _stretches(partition: ArchivedPartition, entries: Sequence[SegmentEntry]) -> Iterable[Stretch]:

@@ -310,8 +310,8 @@ class _Verification:
         found = await aligned(pair_up=False)
         if found.apart is None:
             return found
-        behind = target.digests[found.taken : found.taken + AHEAD]
-        lost_until = await self._found_in_archive(archived.offsets[-1] + 1, frozenset(behind))
+        later = target.digests[found.taken : found.taken + AHEAD]
+        lost_until = await self._found_in_archive(archived.offsets[-1] + 1, frozenset(later))
         if lost_until is not None:
             self._lost_until = lost_until
             first, count = archived.offsets[found.apart], records - found.apart
@@ -348,10 +348,10 @@ class _Verification:
     async def _found_in_archive(self, start: int, digests: frozenset[bytes]) -> int | None:
         """Return the source offset of the first record with one of these digests in the next stretches, None if there
         is none."""
-        behind = self._stretches_after(start)[:_STRETCHES_SEARCHED]
-        if not behind:
+        later = self._stretches_after(start)[:_STRETCHES_SEARCHED]
+        if not later:
             return None
-        found = await self._archived(self._wanted.first_of, start, behind[-1], digests, MAX_OFFSET)
+        found = await self._archived(self._wanted.first_of, start, later[-1], digests, MAX_OFFSET)
         return found and found[1]
 
     async def _with_fields(self, found: Difference) -> Difference:
@@ -398,8 +398,8 @@ class _Verification:
             left -= found.taken
             first = target.offsets[found.taken] if found.taken < len(target) else end
         if left > 0:
-            behind = await self._of_target(self._reader.listed(first, end, 1))
-            self._add([await self._what_is_after(behind, first, left)])
+            later = await self._of_target(self._reader.listed(first, end, 1))
+            self._add([await self._what_is_after(later, first, left)])
 
     async def _what_is_after(self, found: ListedRecords, first: int, count: int) -> Difference:
         """This many records from a target offset on, after all that the archive has."""

@@ -63,7 +63,7 @@ def test_each_commit_names_the_hash_of_the_one_before_and_the_anchor_is_that_of_
     assert Anchor.parse(str(anchor)) == anchor
 
 
-def test_an_archive_that_goes_on_has_the_commit_that_was_known(storage: Storage) -> None:
+def test_an_archive_that_continues_has_the_commit_that_was_known(storage: Storage) -> None:
     known = a_run(storage, "one", 0)
     for number in range(1, 5):
         a_run(storage, f"run-{number}", number * 10)
@@ -116,7 +116,7 @@ def begin_with(storage: Storage, run_id: str, claim: ArchiveClaim) -> Any:
 
 
 @pytest.mark.parametrize("number", range(6))
-def test_a_history_that_was_written_anew_from_a_commit_on_is_seen_wherever_it_begins(
+def test_a_history_that_was_rewritten_from_a_commit_on_is_seen_wherever_it_begins(
     storage: Storage, number: int
 ) -> None:
     a_run(storage, "one", 0)
@@ -156,7 +156,7 @@ def test_an_anchor_before_the_checkpoint_is_found_in_the_commits(storage: Storag
         read(storage, Anchor(2, "0" * 64))
 
 
-def test_an_archive_that_is_gone_is_not_made_anew(storage: Storage, tmp_path: Path) -> None:
+def test_an_archive_that_is_gone_is_not_made_again(storage: Storage, tmp_path: Path) -> None:
     known = a_run(storage, "one", 0)
     shutil.rmtree(tmp_path / "archive")
     (tmp_path / "archive").mkdir()
@@ -173,7 +173,7 @@ def test_an_archive_that_is_gone_is_not_made_anew(storage: Storage, tmp_path: Pa
         begin_with(storage, "three", ArchiveClaim(known))
 
 
-def test_an_archive_of_which_only_the_first_object_is_left_is_begun_anew(storage: Storage, tmp_path: Path) -> None:
+def test_an_archive_of_which_only_the_first_object_is_left_is_begun_again(storage: Storage, tmp_path: Path) -> None:
     """The hint named `new`, and `new` was refused."""
     known = a_run(storage, "one", 0)
     shutil.rmtree(tmp_path / "archive" / "catalog")
@@ -188,7 +188,7 @@ def test_an_archive_of_which_only_the_first_object_is_left_is_begun_anew(storage
 
 
 @pytest.mark.parametrize("seen", ["new", f"41:{'9' * 64}"])
-def test_a_consent_may_have_words_behind_it(seen: str) -> None:
+def test_a_consent_may_have_words_after_it(seen: str) -> None:
     """A value is used once: without them nobody could consent to the same thing a second time."""
     for text in (seen, f"{seen} again", f"{seen} Fri Nov 27 22:33:26 UTC 2026"):
         claim = claim_of(

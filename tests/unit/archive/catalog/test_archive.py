@@ -169,7 +169,7 @@ def test_a_live_run_keeps_its_archive(storage: Storage) -> None:
         assert other.epoch == 2
 
 
-def test_the_same_run_goes_on_at_once(storage: Storage) -> None:
+def test_the_same_run_continues_at_once(storage: Storage) -> None:
     first = begin(storage, "run")
     first.commit(topics=[ORDERS], receipts=[chunk(storage, 0, 10)])
     with begin(storage, "run", wait=Timing(watch=3600)) as second:
@@ -198,7 +198,7 @@ def test_of_many_runs_that_begin_at_once_one_begins(storage: Storage) -> None:
         assert (len(started), len(refused)) == (1, 4)
         assert {started[0].run_id in error.message for error in refused} == {True}
     finally:
-        for writer in started:  # a heartbeat that goes on would disturb the tests behind this one
+        for writer in started:  # a heartbeat that continues would disturb the tests behind this one
             writer.close()
     assert Archive.open(storage).load().commit == 0
 
@@ -368,7 +368,7 @@ def test_a_commit_in_the_place_of_another_is_named(storage: Storage) -> None:
 
 
 def test_after_every_write_of_a_run_the_archive_is_whole(tmp_path: Path) -> None:
-    """A kill between any two steps leaves what is there after the step: every state must load and go on."""
+    """A kill between any two steps leaves what is there after the step: every state must load and continue."""
 
     class Photographed(LocalStorage):
         shots = 0

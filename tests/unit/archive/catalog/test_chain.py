@@ -68,7 +68,7 @@ def refused(storage: Storage, what: str, path: str = "") -> None:
 
 
 @pytest.mark.parametrize("number", range(8))
-def test_a_commit_that_was_altered_under_a_hash_of_its_own_breaks_the_chain_behind_it(
+def test_a_commit_that_was_altered_under_a_hash_of_its_own_breaks_the_chain_after_it(
     storage: Storage, number: int
 ) -> None:
     altered(storage, number, later)
@@ -200,7 +200,7 @@ def test_commits_between_an_anchor_and_the_checkpoint_are_followed(storage: Stor
 
 
 def test_a_checkpoint_of_other_commits_than_the_anchor_is_noticed(storage: Storage) -> None:
-    """All commits behind the anchor were written anew, and the checkpoints are of the old ones: or the other way
+    """All commits after the anchor were rewritten, and the checkpoints are of the old ones: or the other way
     round."""
     known = Anchor(2, Archive.open(storage).load_at(2).sha256)
     archived(storage, "run-3", 30, checkpoints=OFTEN)

@@ -110,7 +110,7 @@ def test_a_number_in_a_row_that_is_not_known_is_refused(place: int, what: str) -
 
 
 @FRAMES
-def test_states_that_differ_are_told_apart() -> None:
+def test_states_that_differ_are_distinguished() -> None:
     changes: list[Callable[[ArchiveState], None]] = [
         lambda state: state.add_facts((), [Coverage(ID, 9, 0, 1)], (), ()),
         lambda state: state.add_facts((), (), [entry(9000, 9001)], ()),
@@ -223,7 +223,7 @@ def test_a_checkpoint_of_a_newer_version_is_refused() -> None:
         assert caught.value.hint == "It was written by a newer Logkeep: use that version or a later one."
 
 
-def test_a_damaged_checkpoint_is_told_and_the_commits_hold_the_same(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_reported_and_the_commits_hold_the_same(tmp_path: Path) -> None:
     storage = open_uri(f"file://{tmp_path}/archive")
     with begin(storage, "nightly-1") as writer:
         writer.commit(topics=[ORDERS], receipts=[chunk(storage, 0, 20)])

@@ -46,7 +46,7 @@ def without_log(state: ArchiveState, *bases: int) -> ArchiveState:
 
 
 def first(state: ArchiveState) -> tuple[int, int]:
-    """The end of the snapshot with which the partition begins (0: none), and the base offset of the log behind it."""
+    """The end of the snapshot with which the partition begins (0: none), and the base offset of the log after it."""
     found = list(state.segments.get(KEY, ()))
     parts = [item for item in found if item.files.end]
     assert found == parts + [item for item in found if not item.files.end]

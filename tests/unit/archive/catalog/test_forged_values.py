@@ -48,7 +48,7 @@ Case = tuple[Path, bytes]
 
 @pytest.fixture
 def storage(tmp_path: Path) -> Storage:
-    """An archive of three runs, with ACLs, groups, a generation that was read anew, and a segment that was removed."""
+    """An archive of three runs, with ACLs, groups, a generation that was read again, and a segment that was removed."""
     made = open_uri((tmp_path / "archive").as_uri())
     acls = (("TOPIC", "orders", "LITERAL", "User:a", "*", "READ", "ALLOW"),)
     users = ClusterState("run-1", TIME, acls, (((("user", "x"),), "producer_byte_rate", 1.0),), None, {"users": "no"})

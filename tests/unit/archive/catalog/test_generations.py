@@ -179,7 +179,7 @@ def test_steps_that_cannot_follow_are_refused(number: int, step: GenerationStep,
         change(state, number, step, 0, 100)
 
 
-def test_a_generation_that_does_not_end_where_the_other_goes_on_is_not_made_active() -> None:
+def test_a_generation_that_does_not_end_where_the_other_continues_is_not_made_active() -> None:
     state = begun()
     archive(state, 0, 100, 1)
     change(state, 2, BEGIN, 0, 95)
@@ -190,7 +190,7 @@ def test_a_generation_that_does_not_end_where_the_other_goes_on_is_not_made_acti
 
 @pytest.mark.parametrize("offset", [50, 100, 110])
 def test_a_log_that_was_cut_off_ends_a_generation_that_is_being_read(offset: int) -> None:
-    """Wherever it was cut off: what has taken the place of records that were not read may lie behind."""
+    """Wherever it was cut off: what has taken the place of records that were not read may lie after."""
     state = hundred()
     archive(state, 100, 120, 1)
     read(state, 0, 20)

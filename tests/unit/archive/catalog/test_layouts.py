@@ -121,7 +121,7 @@ def test_an_archive_keeps_its_format(storage: Storage) -> None:
         Archive.create_or_open(storage, CLUSTER)
 
 
-def test_no_backup_goes_on_in_an_imported_archive(storage: Storage) -> None:
+def test_no_backup_continues_in_an_imported_archive(storage: Storage) -> None:
     Archive.create_or_open(storage, "-", FormatName.AVRO, imported=True)
     assert Archive.open(storage).info.imported
     with pytest.raises(ArchiveMismatch, match="was imported from another tool's files: no backup can continue it"):

@@ -177,7 +177,7 @@ def test_fork_below_an_archived_batch_is_found_whatever_compaction_has_left() ->
     assert forks > 300
 
 
-def test_log_that_ends_below_the_archive_or_begins_anew_is_forked_there() -> None:
+def test_log_that_ends_below_the_archive_or_begins_again_is_forked_there() -> None:
     assert compare(Lineage(((3, 0),), 5000, 5000, 3), Replica([3] * 3000, [(3, 0), (4, 3000)])).fork == 3000
     assert compare(Lineage(((3, 0),), 5000, 5000, 3), Replica([], [(7, 0)])).fork == 0
 

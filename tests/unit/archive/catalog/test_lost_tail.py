@@ -77,7 +77,7 @@ def test_a_lost_tail_is_a_fault_and_the_next_run_steps_over_its_epoch(storage: S
         writer.end(RunOutcome.SUCCEEDED)
 
 
-def test_the_same_run_begins_above_its_own_lost_epoch_and_the_loss_stays_told(storage: Storage) -> None:
+def test_the_same_run_begins_above_its_own_lost_epoch_and_the_loss_stays_reported(storage: Storage) -> None:
     archive = two_runs(storage)
     lose(storage, 3)
     with begin(storage, "two") as writer:
@@ -90,7 +90,7 @@ def test_the_same_run_begins_above_its_own_lost_epoch_and_the_loss_stays_told(st
     assert "run two" in warnings(archive)
 
 
-def test_a_removal_that_is_lost_is_told(storage: Storage) -> None:
+def test_a_removal_that_is_lost_is_reported(storage: Storage) -> None:
     with begin(storage, "one") as writer:
         writer.commit(topics=[ORDERS], receipts=[chunk(storage, 0, 100), chunk(storage, 100, 200)])
         writer.end(RunOutcome.SUCCEEDED)
@@ -116,7 +116,7 @@ def test_segments_of_lost_commits_are_a_fault_though_nothing_of_their_run_is_lef
     assert f"{100:020d}.{2:010d}" in found
 
 
-def test_a_checkpoint_behind_the_last_commit_is_a_fault_and_its_state_is_taken(storage: Storage) -> None:
+def test_a_checkpoint_after_the_last_commit_is_a_fault_and_its_state_is_taken(storage: Storage) -> None:
     archive = two_runs(storage)
     with begin(storage, "three") as writer:
         writer.end(RunOutcome.SUCCEEDED)
@@ -128,7 +128,7 @@ def test_a_checkpoint_behind_the_last_commit_is_a_fault_and_its_state_is_taken(s
         view.choose(archive)
 
 
-def test_a_damaged_checkpoint_behind_the_last_commit_is_stepped_over(storage: Storage) -> None:
+def test_a_damaged_checkpoint_after_the_last_commit_is_stepped_over(storage: Storage) -> None:
     archive = two_runs(storage)
     with begin(storage, "three") as writer:
         writer.end(RunOutcome.SUCCEEDED)

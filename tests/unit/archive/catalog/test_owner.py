@@ -57,7 +57,7 @@ def nothing_written(storage: Storage) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("owner", [NIGHTLY, AT_A_DESK])
-def test_the_first_backup_owns_the_archive_and_goes_on_in_it(storage: Storage, owner: Owner) -> None:
+def test_the_first_backup_owns_the_archive_and_continues_in_it(storage: Storage, owner: Owner) -> None:
     a_run(storage, "one", owner)
     a_run(storage, "two", owner, 10)
     document = json.loads(storage.read(names.ARCHIVE))
@@ -243,7 +243,7 @@ class Mortal(LocalStorage):
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_a_kill_at_any_step_of_a_handover_leaves_one_owner_that_goes_on(tmp_path: Path, before: bool) -> None:
+def test_a_kill_at_any_step_of_a_handover_leaves_one_owner_that_continues(tmp_path: Path, before: bool) -> None:
     died = 0
     for step in range(1, 20):
         storage = open_uri(f"file://{tmp_path}/{step}")

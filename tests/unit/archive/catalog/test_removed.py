@@ -64,6 +64,6 @@ def test_removed_ranges_are_those_of_a_set_of_offsets(case: tuple[list[tuple[int
 
 
 def _runs_of(segments: list[tuple[int, int]], gone: set[int]) -> int:
-    """How often a segment is gone behind one that is there, or behind none."""
+    """How often a segment is gone after one that is there, or behind none."""
     there = [False, *(base in gone for base, _ in segments)]
     return sum(after and not before for before, after in pairwise(there))

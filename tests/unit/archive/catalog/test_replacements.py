@@ -42,7 +42,7 @@ def erased(state: ArchiveState) -> list[Range]:
     return erased_ranges(state, KEY, 100)
 
 
-def test_an_erased_segment_and_nothing_else_is_told() -> None:
+def test_an_erased_segment_and_nothing_else_is_reported() -> None:
     state = hundred()
     erase(state, 20, 30)
     erase(state, 90, 100)
@@ -65,7 +65,7 @@ def test_retention_and_snapshots_hide_nothing_of_it() -> None:
     assert erased(state) == [(20, 90)], "it is unknown now that nothing of the other segments was erased"
 
 
-def test_what_was_erased_from_a_snapshot_alone_is_told() -> None:
+def test_what_was_erased_from_a_snapshot_alone_is_reported() -> None:
     """Retention had removed the log below, so no segment was replaced."""
     state = hundred()
     commit(state, snapshots=(snapshot(60, 25),))

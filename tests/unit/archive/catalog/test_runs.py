@@ -60,7 +60,7 @@ def test_a_success_is_the_point_of_a_run_that_was_begun_again_in_vain(storage: S
     assert reported.message.endswith("the cluster is gone")
 
 
-def test_a_run_that_goes_on_again_or_was_taken_over_then_has_its_point_still(storage: Storage) -> None:
+def test_a_run_that_continues_again_or_was_taken_over_then_has_its_point_still(storage: Storage) -> None:
     with begin(storage) as writer:
         writer.commit(topics=[ORDERS], receipts=[chunk(storage, 0, 100)])
         writer.end(RunOutcome.SUCCEEDED)
@@ -72,7 +72,7 @@ def test_a_run_that_goes_on_again_or_was_taken_over_then_has_its_point_still(sto
         assert point_of(writer.state, "run-1", writer.archive) == 100
 
 
-def test_a_hold_that_keeps_nothing_is_told_and_one_on_a_run_that_succeeded_once_is_not(again: ArchiveState) -> None:
+def test_a_hold_that_keeps_nothing_is_reported_and_one_on_a_run_that_succeeded_once_is_not(again: ArchiveState) -> None:
     assert empty_holds(again) == []
     again.retention_holds = (HELD, Hold(HoldKind.RUN, "run-9", HoldOrigin.SPEC))
     text = "the hold on run run-9 protects nothing: the archive has no successful backup with this id"

@@ -60,7 +60,9 @@ def test_the_kernel_packs_what_a_writer_writes(segments: list[SegmentEntry], pas
     st.integers(0, 3),
     st.sampled_from([b"", b"0", b"-", b"-0", b"1e3", b"null", *(b"%c" % byte for byte in b'"\\ ,[]F\xff\x01')]),
 )
-def test_damage_is_told_as_python_tells_it(segments: list[SegmentEntry], where: float, length: int, put: bytes) -> None:
+def test_damage_is_reported_as_python_tells_it(
+    segments: list[SegmentEntry], where: float, length: int, put: bytes
+) -> None:
     data = document_of(*segments)
     at = int(where * len(data))
     damaged = data[:at] + put + data[at + length :]
@@ -82,7 +84,7 @@ IMPOSSIBLE = [
 
 
 @pytest.mark.parametrize(("facts", "old", "new"), IMPOSSIBLE)
-def test_a_segment_that_cannot_be_is_told_as_python_tells_it(facts: dict[str, Any], old: bytes, new: bytes) -> None:
+def test_a_segment_that_cannot_be_is_reported_as_python_tells_it(facts: dict[str, Any], old: bytes, new: bytes) -> None:
     data = document_of(changed(entry(5, 2000), **{"next_offset": 2000, **facts}))
     assert data.count(old) == 1
     damaged = data.replace(old, new)

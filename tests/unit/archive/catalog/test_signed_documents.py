@@ -374,8 +374,8 @@ START = {"new": None, "unsigned": NO_KEYS, "signed": ALICE, "another key": BOTH}
 
 @pytest.mark.parametrize("before", START)
 @pytest.mark.parametrize("often", [False, True], ids=["commits", "checkpoints"])
-def test_after_a_kill_behind_any_write_the_same_run_goes_on(tmp_path: Path, before: str, often: bool) -> None:
-    """Whatever is signed already when the run is killed, it goes on when it is begun again, and all is signed then."""
+def test_after_a_kill_behind_any_write_the_same_run_continues(tmp_path: Path, before: str, often: bool) -> None:
+    """Whatever is signed already when the run is killed, it continues when it is begun again, and signs the rest."""
     deaths = 0
     for left in range(60):
         storage, known, start = Mortal(f"file://{tmp_path}/archive-{left}"), None, 0

@@ -83,7 +83,7 @@ def strip(found: dict[str, object]) -> None:
     found.update(signer="")
 
 
-def signed_anew(storage: Storage, number: int, keys: SigningKeys, change: Callable[[dict[str, object]], None]) -> None:
+def signed_again(storage: Storage, number: int, keys: SigningKeys, change: Callable[[dict[str, object]], None]) -> None:
     """Alter a commit, and sign it with other keys."""
 
     def forge(found: dict[str, object]) -> None:
@@ -145,7 +145,7 @@ def test_who_trusts_another_key_takes_nothing(storage: Storage, often: bool) -> 
     assert {info.path: storage.read(info.path) for info in storage.list()} == before, "nothing was written"
 
 
-def test_a_history_that_somebody_else_has_written_anew_is_refused(storage: Storage) -> None:
+def test_a_history_that_somebody_else_has_rewritten_is_refused(storage: Storage) -> None:
     """The chain is whole, and who has no keys sees nothing."""
     a_run(storage, 0, ALICE)
     relinked(storage, range(3), strip)
@@ -171,7 +171,7 @@ def test_a_commit_that_has_lost_its_signature_is_refused_by_all(storage: Storage
         assert f"signer '{ALICE.signer}', and no signature" in faults(storage, keys)[0]
 
 
-def test_no_commit_behind_a_signed_one_is_unsigned(storage: Storage) -> None:
+def test_no_commit_after_a_signed_one_is_unsigned(storage: Storage) -> None:
     a_run(storage, 0, ALICE)
     altered(storage, 2, strip)
     for keys in (READER, NO_KEYS):
@@ -194,7 +194,7 @@ def test_a_wrong_signature_of_a_trusted_key_is_refused(storage: Storage, signatu
 
 def test_the_newest_commit_that_somebody_else_has_added_is_refused(storage: Storage) -> None:
     a_run(storage, 0, ALICE)
-    signed_anew(storage, 2, MALLORY, later)
+    signed_again(storage, 2, MALLORY, later)
     with pytest.raises(ArchiveUnsigned, match="no trusted key has signed commit 2"):
         opened(storage).load()
 
@@ -244,7 +244,7 @@ def test_what_was_there_before_cannot_be_changed_any_more(storage: Storage) -> N
 
 def test_a_killed_first_run_leaves_an_archive_that_is_signed_or_not(storage: Storage) -> None:
     known = a_run(storage, 0, NO_KEYS)
-    begun(storage, "killed", ALICE, known=known).close()  # behind its begin commit
+    begun(storage, "killed", ALICE, known=known).close()  # after its begin commit
     assert opened(storage).load().signed_since == 3
     a_run(storage, 10, ALICE)
     assert faults(storage) == []

@@ -81,7 +81,7 @@ def test_a_removed_snapshot_leaves_its_parts_to_be_deleted() -> None:
     assert reloaded(state).same_facts(state)
 
 
-def test_snapshots_that_end_behind_a_fork_go_with_the_branch() -> None:
+def test_snapshots_that_end_after_a_fork_go_with_the_branch() -> None:
     state = begun()
     for end in (20, 50):
         archive(state, end - 20 if end == 20 else 20, end, 3)
@@ -170,7 +170,7 @@ def test_parts_without_their_snapshot_are_damage() -> None:
         tables.snapshots_in(document, "c")
 
 
-def test_a_snapshot_is_committed_behind_the_end_of_a_run_only_and_where_the_archive_ends(storage: Storage) -> None:
+def test_a_snapshot_is_committed_after_the_end_of_a_run_only_and_where_the_archive_ends(storage: Storage) -> None:
     with begin(storage) as writer:
         writer.commit(topics=[ORDERS], receipts=[chunk(storage, 0, 50)])
         with pytest.raises(ValueError, match="has not ended with success"):

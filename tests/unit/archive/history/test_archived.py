@@ -61,7 +61,7 @@ def of_line(storage: Storage, state: ArchiveState, point: Point) -> dict[int, by
 
 @pytest.fixture
 def twice(tmp_path: Path) -> CompactedTopic:
-    """[0, 10) was archived, cut off at 6 and written anew up to 12, cut off at 4 and written anew up to 8."""
+    """[0, 10) was archived, cut off at 6 and rewritten up to 12, cut off at 4 and rewritten up to 8."""
     topic = topic_in(tmp_path)
     write(topic, 5, b"first")
     with topic.begin("run-1") as writer:
@@ -119,7 +119,7 @@ def test_a_reader_sees_the_line_that_is_asked_for(twice: CompactedTopic, branch:
     assert of_line(twice.storage, shown, Point(line)) == LINES[line]
 
 
-def test_what_is_missing_is_told_with_its_reason(twice: CompactedTopic) -> None:
+def test_what_is_missing_is_reported_with_its_reason(twice: CompactedTopic) -> None:
     with twice.begin("run-6") as writer:
         writer.end(RunOutcome.SUCCEEDED)
     state = Archive.open(twice.storage).load()

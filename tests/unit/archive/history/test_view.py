@@ -177,7 +177,7 @@ def test_each_offset_of_a_view_is_that_of_its_owner(data: st.DataObject) -> None
     point = data.draw(points(history))
     found, ranges = shown(history, point)
     wanted = {at: label for at, label in expected(history, point).items() if label != "nothing"}
-    # A view ends with the last offset for which there is anything: nothing is known to be missing behind it.
+    # A view ends with the last offset for which there is anything: nothing is known to be missing after it.
     last = max((at for at, label in expected(history, point).items() if label != "unknown"), default=-1)
     assert found == {at: label for at, label in wanted.items() if at <= last}
     assert all(low < high for low, high in ranges)

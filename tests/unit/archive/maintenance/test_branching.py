@@ -58,7 +58,7 @@ def grow(storage: Storage, run_id: str = "run-2", fork: Fork = FORK, end: int = 
     return Archive.open(storage).load()
 
 
-def test_old_end_stays_and_the_log_goes_on_from_the_fork(storage: Storage) -> None:
+def test_old_end_stays_and_the_log_continues_from_the_fork(storage: Storage) -> None:
     archived(storage)
     state = grow(storage)
     assert bases(state.segments[KEY]) == [(0, 20), (20, 30), (30, 80)]
@@ -132,7 +132,7 @@ def test_second_fork_below_the_first_keeps_both_old_ends(storage: Storage) -> No
 
 
 @pytest.mark.parametrize("compression", list(Compression))
-def test_line_that_goes_on_has_the_batches_and_the_aborted_transactions_below_the_fork(
+def test_line_that_continues_has_the_batches_and_the_aborted_transactions_below_the_fork(
     storage: Storage, compression: Compression
 ) -> None:
     """Producer 7 has aborted below the fork; 8 and 9 after it, of whom 9 has no records below."""

@@ -191,7 +191,7 @@ class Killed(BaseException):
 
 
 class Mortal(LocalStorage):
-    """Dies behind its n-th change of the catalog or archive.json."""
+    """Dies after its n-th change of the catalog or archive.json."""
 
     left = -1
 
@@ -222,7 +222,7 @@ def test_a_kill_between_any_two_steps_leaves_a_whole_archive(tmp_path: Path) -> 
     died: list[str] = []
     writer = one_run(storage, RUNS)
     while True:
-        storage.left = 1  # so it dies behind every step
+        storage.left = 1  # so it dies after every step
         try:
             if bundle_old_commits(writer, lambda: LATER) == BundlingDone():
                 break
@@ -238,7 +238,7 @@ def test_a_kill_between_any_two_steps_leaves_a_whole_archive(tmp_path: Path) -> 
 
 
 def asleep(storage: Storage, run: int) -> Writer:
-    """A writer that has committed and does not go on: its machine is suspended."""
+    """A writer that has committed and does not continue: its machine is suspended."""
     writer = begin(storage, f"run-{run}", checkpoints=FEW)
     receipt = chunk(storage, run * 10, run * 10 + 10, epoch=writer.epoch)
     writer.commit(topics=[ORDERS], receipts=[receipt])
@@ -246,7 +246,7 @@ def asleep(storage: Storage, run: int) -> Writer:
     return writer
 
 
-def test_a_writer_that_wakes_up_behind_the_bundles_is_fenced_and_changes_nothing(storage: Storage) -> None:
+def test_a_writer_that_wakes_up_after_the_bundles_is_fenced_and_changes_nothing(storage: Storage) -> None:
     aged(storage, 2)
     sleeper = asleep(storage, 2)
     number = sleeper.state.commit + 1
@@ -268,7 +268,7 @@ def test_a_writer_that_wakes_up_behind_the_bundles_is_fenced_and_changes_nothing
     assert Archive.open(storage).listing().removable == {}
 
 
-def test_a_removal_that_wakes_up_behind_the_bundles_deletes_nothing(storage: Storage) -> None:
+def test_a_removal_that_wakes_up_after_the_bundles_deletes_nothing(storage: Storage) -> None:
     aged(storage, 2)
     sleeper = one_run(storage, 2)
     for run in range(3, RUNS):
@@ -364,7 +364,7 @@ class Suspends(LocalStorage):
 
 
 def test_a_reader_that_was_suspended_looks_again(tmp_path: Path) -> None:
-    """It has listed nine commits. When it reads, commits are in bundles, and a stray one lies behind the last."""
+    """It has listed nine commits. When it reads, commits are in bundles, and a stray one lies after the last."""
     storage = LocalStorage(f"file://{tmp_path}")
     aged(storage, 2)
     sleeper = asleep(storage, 2)

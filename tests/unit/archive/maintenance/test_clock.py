@@ -49,7 +49,7 @@ def test_the_slower_of_two_clocks_that_agree_is_taken(storage: Elsewhere) -> Non
 
 
 @pytest.mark.parametrize("ahead", [2 * HOUR, -2 * HOUR, 365 * 24 * HOUR])
-def test_a_store_with_another_time_is_told(storage: Elsewhere, ahead: int) -> None:
+def test_a_store_with_another_time_is_reported(storage: Elsewhere, ahead: int) -> None:
     storage.ahead = ahead
     with pytest.raises(ClockDoubtful, match="the store's clock says 20"):
         checked_now(ended(storage, "one"))
@@ -75,7 +75,7 @@ def moved(writer: Writer, run_id: str, back: int) -> None:
 
 
 def test_backups_every_three_months_are_no_jumps(storage: Elsewhere) -> None:
-    """Nothing was ever removed for its age: each run was more than 35 days behind the one before."""
+    """Nothing was ever removed for its age: each run was more than 35 days after the one before."""
     ended(storage, "one")
     ended(storage, "two")
     writer = ended(storage, "three")
@@ -87,7 +87,7 @@ def test_backups_every_three_months_are_no_jumps(storage: Elsewhere) -> None:
         checked_now(writer)
 
 
-def test_store_that_does_not_list_the_heartbeat_yet_is_told(
+def test_store_that_does_not_list_the_heartbeat_yet_is_reported(
     storage: Elsewhere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = ended(storage, "one")

@@ -125,7 +125,7 @@ def test_the_requests_of_a_segment_follow_from_the_sizes_of_its_objects(archive:
     assert [lists(count) for count in (0, 1000, 1001)] == [1, 1, 2]
 
 
-def test_growth_is_that_of_all_objects_of_the_runs_behind_the_first(archive: Archive) -> None:
+def test_growth_is_that_of_all_objects_of_the_runs_after_the_first(archive: Archive) -> None:
     state = aged(archive)
     found = cost(archive, state)
     assert found.growth is not None

@@ -105,7 +105,7 @@ def test_what_a_run_adds_is_read_by_the_next(storage: Storage, reads: list[int])
     assert 30 not in reads
 
 
-def test_a_run_that_goes_on_is_read_again(storage: Storage, reads: list[int]) -> None:
+def test_a_run_that_continues_is_read_again(storage: Storage, reads: list[int]) -> None:
     run(storage, 2)
     with begin(storage, "going-on") as writer:
         writer.commit(receipts=[chunk(storage, 20, 30, epoch=writer.epoch)])
@@ -118,7 +118,7 @@ def test_a_run_that_goes_on_is_read_again(storage: Storage, reads: list[int]) ->
     assert {20, 30, 40} <= set(reads)
 
 
-def test_damage_is_told_until_it_is_mended(storage: Storage, reads: list[int]) -> None:
+def test_damage_is_reported_until_it_is_mended(storage: Storage, reads: list[int]) -> None:
     run(storage, 5)
     run(storage, 1)
     before = damage(storage, 20)

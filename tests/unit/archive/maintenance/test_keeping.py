@@ -76,7 +76,7 @@ def outcome(judgements: Sequence[RetentionDecision]) -> list[tuple[int, int, boo
     return [(item.offset, item.time, goes, why) for item, goes, why in judgements]
 
 
-def test_a_segment_that_an_erasure_has_written_anew_is_as_old_as_it_was() -> None:
+def test_a_segment_that_an_erasure_has_rewritten_is_as_old_as_it_was() -> None:
     state = daily(10)
     before = outcome(of_archive(state, RetentionLimits(3 * DAY), 9.5, KeepRules(runs=3)))
     state.runs["erase"] = RunEntry("erase", 11, ERASURE, day(9.5), day(9.5), RunOutcome.SUCCEEDED)
@@ -190,7 +190,7 @@ def test_the_newest_snapshot_never_goes() -> None:
     assert snapshots_gone(state, 1000, age=1) == []
 
 
-def test_kept_points_keep_the_snapshots_with_which_they_begin_and_the_log_behind_the_oldest() -> None:
+def test_kept_points_keep_the_snapshots_with_which_they_begin_and_the_log_after_the_oldest() -> None:
     state = compacted(10, *range(10))
     assert gone(state, 9.5, runs=3) == list(range(8))
     assert snapshots_gone(state, 9.5, runs=3) == list(range(7))
@@ -274,7 +274,7 @@ def going(state: ArchiveState, keep: KeepRules) -> list[Item]:
     return [item for item, goes, _ in of_archive(state, RetentionLimits(), 9.5, keep) if goes]
 
 
-def test_the_log_with_which_a_generation_goes_on_that_is_being_read_stays() -> None:
+def test_the_log_with_which_a_generation_continues_that_is_being_read_stays() -> None:
     """A snapshot that stands for it goes when the generation becomes active, and with it the only record of keys."""
     state = compacted(10, 2, 5, 8)
     state.next_generations[KEY] = NextGeneration(2, PassiveGeneration(2, day(3), 0, 40))

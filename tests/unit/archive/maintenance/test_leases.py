@@ -1,4 +1,4 @@
-"""Runs that read an archive keep what was removed since they began, as long as they show that they go on."""
+"""Runs that read an archive keep what was removed since they began, as long as they show that they continue."""
 
 import os
 import time
@@ -54,7 +54,7 @@ def test_a_note_that_nobody_can_read_counts_as_a_reader_that_needs_everything(st
     assert found == [RunningReader(run_id, NO_COMMIT) for run_id in ("one", "three", "two")]
 
 
-def test_a_note_is_written_anew_while_its_run_goes_on(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_note_is_rewritten_while_its_run_continues(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_note, "BEAT_SECONDS", 0.01)
     with RunNote(storage, "restore-1"):
         first = storage.read("runs/restore-1/alive.json")

@@ -87,7 +87,7 @@ def test_objects_of_other_bounds_are_removed_and_named_ones_stay(storage: Storag
 
 
 @BOTH
-def test_what_lies_behind_the_archived_offsets_is_left(storage: Storage, layout: Layout) -> None:
+def test_what_lies_after_the_archived_offsets_is_left(storage: Storage, layout: Layout) -> None:
     """A later run may need it as it is, or have written it."""
     left = killed(storage, layout, (50, 100), (200, 250))
     writer = begin(storage, layout)
@@ -121,7 +121,7 @@ def test_what_may_be_the_only_copy_of_lost_records_is_left(
 
 
 @BOTH
-def test_leftovers_behind_a_gap_are_removed(storage: Storage, layout: Layout) -> None:
+def test_leftovers_after_a_gap_are_removed(storage: Storage, layout: Layout) -> None:
     killed(storage, layout, (150, 180), (180, 200))
     writer = begin(storage, layout)
     succeed(writer, layout, (0, 100), (150, 200), gaps=(Gap(ID, 0, 100, 150, "gone"),))

@@ -241,7 +241,7 @@ def test_what_another_run_has_merged_and_deleted_meanwhile_is_not_called_damaged
     assert faults(storage) == []
 
 
-def test_a_damaged_segment_stays_and_is_told(storage: LocalStorage) -> None:
+def test_a_damaged_segment_stays_and_is_reported(storage: LocalStorage) -> None:
     filled(storage, 4)
     path = Path(storage.uri.removeprefix("file://")) / pack_paths(storage)[1]
     data = bytearray(path.read_bytes())

@@ -403,7 +403,7 @@ def test_a_removal_that_ends_early_leaves_no_aborted_record_without_its_marker(
 
 
 def test_committed_records_stay_readable_where_transactions_are_followed_from_batch_to_batch(storage: Storage) -> None:
-    # The first run has failed inside the transaction: if nothing of the second is left, nobody knows how it ended.
+    # The first run has failed inside the transaction: if nothing of the second is left, it is unknown how it ended.
     archived(storage, "run-1", RunOutcome.FAILED, 0, write_segment(storage, [in_transaction(0, 10 * HOUR)]))
     between = write_segment(storage, [batch(1, 1)], epoch=2)
     markers = write_segment(storage, [marker(2, PRODUCER, commit=True), batch(3, 1)], epoch=2)
@@ -508,7 +508,7 @@ def test_a_restore_sees_what_the_last_success_left_after_its_removals(storage: S
         assert archive.load_at(state.commit).same_facts(seen)
 
 
-def test_commits_of_a_run_that_goes_on_are_read_side_by_side_to_find_the_last_success(tmp_path: Path) -> None:
+def test_commits_of_a_run_that_continues_are_read_side_by_side_to_find_the_last_success(tmp_path: Path) -> None:
     """They may be thousands, and each takes an object store some hundredths of a second."""
     storage = Distant(f"file://{tmp_path}/archive", 0)
     archive = filled(storage)

@@ -110,7 +110,7 @@ def test_it_waits_for_a_backup_that_succeeds(archive: Archive, tmp_path: Path) -
     assert run_retention(archive, "care", OLD, NO_HOLD).removed.segments == 3
 
 
-def test_one_that_was_killed_behind_a_removal_leaves_what_it_has_removed(archive: Archive) -> None:
+def test_one_that_was_killed_after_a_removal_leaves_what_it_has_removed(archive: Archive) -> None:
     with begin(archive.storage, "care", kind="Retention") as writer:
         retain(writer, replace(OLD, grace=86_400_000))
     assert bases(archive) == []
@@ -256,7 +256,7 @@ def read_again(topic: CompactedTopic, writer: Writer, batches: list[bytes], star
     writer.commit(receipts=[Receipt((Coverage(*KEY, start, end),), (entry,), generation=2)])
 
 
-def test_a_kept_point_keeps_the_log_behind_what_a_generation_has_replaced(tmp_path: Path) -> None:
+def test_a_kept_point_keeps_the_log_after_what_a_generation_has_replaced(tmp_path: Path) -> None:
     """The new generation was begun by one run and made active by the next, which has made a snapshot of all."""
     topic = CompactedTopic(open_uri(f"file://{tmp_path}/archive"))
     rules = RetentionRules(RetentionLimits(), KeepRules(runs=3), 0)
@@ -314,7 +314,7 @@ def test_a_kept_point_whose_run_has_removed_the_log_below_its_snapshot_outlives_
     ]
 
 
-def test_a_point_whose_run_was_begun_again_and_has_failed_is_told_as_it_is_restored(archive: Archive) -> None:
+def test_a_point_whose_run_was_begun_again_and_has_failed_is_reported_as_it_is_restored(archive: Archive) -> None:
     for _ in range(2):
         with begin(archive.storage, "run-3") as writer:
             writer.end(RunOutcome.FAILED if writer.state.runs["run-3"].attempts > 1 else RunOutcome.SUCCEEDED)
@@ -375,7 +375,9 @@ def test_an_erasure_of_one_topic_deletes_nothing_that_a_hold_keeps_of_another(ar
     assert restored(archive, "run-1") == [0, 20]
 
 
-def test_what_the_store_keeps_locked_is_told_and_tried_again(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_store_keeps_locked_is_reported_and_tried_again(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lock = LockedObject("topics/orders/x.log", 2_000_000_000.0, True)
     with monkeypatch.context() as patch:
         patch.setattr(type(archive.storage), "delete_unlocked", lambda _, paths: (list(paths), (lock,))[1])

@@ -147,7 +147,7 @@ def test_a_topic_is_compacted_only_if_its_policy_says_nothing_of_delete(policy: 
 
 def test_a_segment_without_times_is_as_old_as_the_end_of_the_run_that_archived_it() -> None:
     state = holding(at(0, -1, epoch=1), at(10, -1, epoch=2), at(20, -1, epoch=3), at(30, -1, epoch=4))
-    # Attempts 1 and 2 are of one run; another took ends at epoch 3 and goes on; epoch 4 is not known.
+    # Attempts 1 and 2 are of one run; another took ends at epoch 3 and continues; epoch 4 is not known.
     state.runs = {
         "a": RunEntry("a", 2, "KafkaBackup", 0, NOW - 300, RunOutcome.SUCCEEDED),
         "b": RunEntry("b", 3, "KafkaBackup", NOW - 200),

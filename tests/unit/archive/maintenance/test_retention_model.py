@@ -42,7 +42,7 @@ class Killed(BaseException):
 
 
 class Store(LocalStorage):
-    """A folder with a clock of its own, whose writer is killed before or behind one of its writes."""
+    """A folder with a clock of its own, whose writer is killed before or after one of its writes."""
 
     now = START
     left: int | None = None

@@ -348,7 +348,7 @@ def test_an_aborted_transaction_whose_marker_lies_in_a_later_segment_ends_with_i
     assert fault.what == "no transaction of producer 8 ends there"
 
 
-def test_where_markers_and_indexes_differ_it_is_told_and_nothing_is_lost(storage: Storage) -> None:
+def test_where_markers_and_indexes_differ_it_is_reported_and_nothing_is_lost(storage: Storage) -> None:
     """One transaction spans two segments, and no index names it; another is named, and was committed."""
     entries = [
         write_segment(storage, [_transaction(0, 7), _transaction(5, 8)], aborted=[AbortedTxn(8, 5, 9, 5)]),

@@ -112,7 +112,7 @@ def test_conversion_that_was_killed_misses_its_beginning_too(storage: Storage) -
 
 
 def test_plan_of_which_nothing_was_archived_says_nothing(storage: Storage) -> None:
-    """It was refused, say, and until the next run Kafka's retention went on."""
+    """It was refused, say, and until the next run Kafka's retention continued."""
     run(storage, "refused", [(0, 200), (200, 400)], [])
     archive = run(storage, "one", [(50, 400)], [(50, 400)], outcome=RunOutcome.SUCCEEDED)
     assert beginnings(archive) == {}
@@ -130,7 +130,7 @@ def test_a_refused_plan_says_nothing_when_retention_has_removed_the_first_segmen
     assert verify(Archive.open(storage)).faults == []
 
 
-def test_first_offset_may_lie_behind_a_batch_of_the_chunk_that_failed(storage: Storage) -> None:
+def test_first_offset_may_lie_after_a_batch_of_the_chunk_that_failed(storage: Storage) -> None:
     archive = run(storage, "one", [(40, 100), (100, 200), (200, 300)], [(120, 200)])
     assert beginnings(archive) == {0: 40}
     with begin(storage, "one") as writer:  # the next attempt, which has another epoch

@@ -184,7 +184,7 @@ def _decompressed(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_an_object_that_is_cut_loses_what_lies_behind_the_cut(storage: Storage, large: bool) -> None:
+def test_an_object_that_is_cut_loses_what_lies_after_the_cut(storage: Storage, large: bool) -> None:
     logs = batches(600 if large else 100)
     entry = zstd(storage, logs)
     whole = storage.read(path(entry))
@@ -203,7 +203,7 @@ def test_an_object_that_is_cut_loses_what_lies_behind_the_cut(storage: Storage, 
         assert verify_segment(storage, "orders", entry)
 
 
-def test_bytes_behind_the_object_and_a_missing_object_are_told(storage: Storage) -> None:
+def test_bytes_after_the_object_and_a_missing_object_are_reported(storage: Storage) -> None:
     logs = batches(50)
     entry = zstd(storage, logs)
     whole = storage.read(path(entry))
@@ -228,7 +228,7 @@ def test_bytes_behind_the_object_and_a_missing_object_are_told(storage: Storage)
         lambda found: [],
     ],
 )
-def test_a_wrong_seek_table_is_told_and_costs_nothing(storage: Storage, sizes: object) -> None:
+def test_a_wrong_seek_table_is_reported_and_costs_nothing(storage: Storage, sizes: object) -> None:
     logs = batches(100)
     entry = zstd(storage, logs)
     found = frames(storage, entry)

@@ -1,4 +1,4 @@
-"""The one door to a partition: every layout through it, damage in its place, and a format that nobody knows yet."""
+"""The one door to a partition: every layout through it, damage in its place, and a format that it is unknown yet."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -125,7 +125,7 @@ def test_aborted_records_and_markers_are_not_seen(storage: Storage) -> None:
     assert [record.offset for some in reported.records() for record in some] == [0, 1, 3]
 
 
-def test_nobody_knows_how_a_transaction_ended_whose_index_is_lost(storage: Storage) -> None:
+def test_is_unknown_how_a_transaction_ended_whose_index_is_lost(storage: Storage) -> None:
     """Its marker is not archived, and only the index says that it was aborted."""
     log = [batch(0, 2, producer_id=7, transactional=True, base_sequence=0), batch(2, 1)]
     entry = write_segment(storage, log, aborted=[AbortedTxn(7, 0, 1, 0)])
@@ -171,7 +171,7 @@ def test_damage_lies_between_what_is_whole(storage: Storage) -> None:
     assert offsets(reader, 3) == [(2, 4), 4, 5, 6, 7]
 
 
-def test_damaged_records_are_told_behind_what_could_be_read(storage: Storage) -> None:
+def test_damaged_records_are_reported_after_what_could_be_read(storage: Storage) -> None:
     first, second = segments(storage, Layout.RECORDS, Compression.PASSTHROUGH)
     storage.delete([second.stem("orders") + second.log_suffix])
     with pytest.raises(ArchiveDamaged, match="the object is missing"):

@@ -147,7 +147,7 @@ def test_where_markers_are_not_archived_the_index_decides(storage: Storage, seed
 @pytest.mark.deep
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_nothing_is_taken_for_what_it_is_not_without_index_and_marker(storage: Storage, seed: int) -> None:
-    """Segments are missing, and indexes of others are lost: what nobody knows is left out, and said."""
+    """Segments are missing, and indexes of others are lost: what it is unknown is left out, and said."""
     random = Random(seed)
     log = make_log(random)
     entries = [
@@ -208,7 +208,7 @@ def test_a_marker_decides_where_an_index_is_empty(storage: Storage) -> None:
         ([], []),
     ],
 )
-def test_a_marker_behind_a_hole_decides_nothing_before_it(
+def test_a_marker_after_a_hole_decides_nothing_before_it(
     storage: Storage, kept: list[Range], known: list[tuple[int, int]]
 ) -> None:
     entries = written(storage, [data(0)], [marker(5, 7, commit=False), batch(6)])

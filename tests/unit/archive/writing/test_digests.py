@@ -147,7 +147,7 @@ def test_equal_objects_of_an_earlier_attempt_stay(storage: Storage, algorithm: D
 
 
 def mixed(storage: Storage) -> Archive:
-    """An archive with a run of either digest, and a checkpoint behind each commit."""
+    """An archive with a run of either digest, and a checkpoint after each commit."""
     for number, (start, algorithm) in enumerate([(0, SHA256), (50, BLAKE3), (100, SHA256)], 1):
         with begin(storage, f"run-{number}", checkpoints=CheckpointPolicy(commits=1, min_bytes=0)) as writer:
             entry = written(storage, start, start + 50, algorithm, epoch=writer.epoch)

@@ -116,7 +116,7 @@ def test_who_reads_records_makes_no_list_of_where_they_lie(storage: Storage, mon
 
 
 @BOTH
-def test_reading_behind_the_end_finds_nothing(storage: Storage, layout: Layout) -> None:
+def test_reading_after_the_end_finds_nothing(storage: Storage, layout: Layout) -> None:
     entry = write(storage, layout, records(1, 2, 5))
     assert [record.offset for record in read(storage, entry, 3)] == [5]
     assert read(storage, entry, 6) == []
@@ -348,7 +348,7 @@ def test_with_on_damage_everything_before_the_damage_is_handed_out(storage: Stor
     assert [damage.lost for damage in lines] == [(len(found), 1000)]
 
 
-def test_altered_value_costs_no_record_but_is_told(storage: Storage) -> None:
+def test_altered_value_costs_no_record_but_is_reported(storage: Storage) -> None:
     entry = write(storage, Layout.RECORDS, records(*range(1000)))
     path = data_path(entry)
     flip(storage, path, storage.read(path).index(b"value"))
