@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import multiprocessing
 import os
 import re
 import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from logkeep_engine.backup.model.selection import AVRO_INTERNAL_TOPICS
 from logkeep_engine.collector import paused
 from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import RunRequest, RunResult
@@ -28,6 +26,9 @@ from logkeep_engine.contract.spec import parse_backup
 from logkeep_engine.limits import NO_LIMITS, UNLIMITED, RunLimits, Throttle
 from logkeep_engine.report import Reporter
 from logkeep_engine.tasks import PartitionUpdate, TaskContext
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
 
 W = TypeVar("W")
 R = TypeVar("R")
@@ -119,6 +120,9 @@ class ClockedRunner:
         workers (`spark/daemon.py`): the collector does not walk it again and again."""
         gc.freeze()
         if self.processes > 1 and self._pool is None:
+            import multiprocessing
+            from concurrent.futures import ProcessPoolExecutor
+
             self._pool = ProcessPoolExecutor(self.processes, mp_context=multiprocessing.get_context("spawn"))
             list(self._pool.map(_warm, range(self.processes * 4)))
         return self._pool
@@ -143,6 +147,8 @@ def _warm(_: int) -> None:
 
 def backup_spec(bootstrap: str, topic: str, storage: Mapping[str, str], **more: Any) -> dict[str, Any]:
     """The spec of a KafkaBackup of one topic, and of nothing that a format would bring along."""
+    from logkeep_engine.backup.model.selection import AVRO_INTERNAL_TOPICS  # a measured process does without it
+
     cluster = {"bootstrapServers": [bootstrap]}
     topics = {"include": [re.escape(topic)], "exclude": sorted(AVRO_INTERNAL_TOPICS)}
     return {"cluster": cluster, "topics": topics, "storage": dict(storage), **more}
@@ -256,10 +262,10 @@ def _backup(request: RunRequest, one_piece: bool) -> Callable[[ClockedRunner, Re
         from logkeep_engine.backup.planning import planner  # each side alone: its imports count in its memory
         from logkeep_engine.backup.run.backup_run import run_backup
 
+        spec = parse_backup(request.spec)
     if one_piece:
         vars(planner)["make_plan"] = _whole_partitions(vars(planner)["make_plan"])
         vars(planner)["balance"] = lambda plan, *_: plan
-    spec = parse_backup(request.spec)
     return lambda runner, reporter: run_backup(request, spec, lambda: runner, reporter, os.environ)
 
 
@@ -267,7 +273,7 @@ def _restore(request: RunRequest) -> Callable[[ClockedRunner, Reporter], RunResu
     with paused():
         from logkeep_engine.restore.run.entry import run_of
 
-    spec = parse_restore(request.spec)
+        spec = parse_restore(request.spec)
     return lambda runner, reporter: run_of(request, spec, lambda: runner, reporter, os.environ).perform_or_raise()
 
 

@@ -16,10 +16,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench import topics
 from bench.process import peak_memory
 
 if TYPE_CHECKING:
+    from bench import topics
     from bench.engine import Outcome
 
 
@@ -116,6 +116,8 @@ def nothing() -> dict[str, Any]:
 
 
 def _topic(name: str, factor: int) -> topics.Topic:
+    from bench import topics  # it imports what only the bench needs
+
     return topics.named([name])[0].shrunk(factor)
 
 
