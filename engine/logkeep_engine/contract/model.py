@@ -32,9 +32,9 @@ def schema(**keys: Any) -> Any:
 
 
 def usual(model: type[BaseModel]) -> Any:
-    """Return a field that is the model with its defaults unless it is set. Only a spec that is parsed makes it: a
-    default made with the class would build the model's validators in every process that imports it."""
-    return Field(default_factory=model, json_schema_extra={"default": {}})
+    """Return a field that is the model with its defaults unless it is set. The validator of the whole makes it, as if
+    the user had written an empty object: a call of the model would build validators of its own."""
+    return Field(default={}, validate_default=True)
 
 
 SET = schema(**{"x-kubernetes-list-type": "set"})

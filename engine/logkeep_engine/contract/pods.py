@@ -32,6 +32,10 @@ Texts = Annotated[dict[str, Annotated[str, schema(maxLength=4096)]], schema(maxP
 FEW, SOME = schema(maxItems=64), schema(maxItems=100)
 
 
+def _empty() -> tuple[Any, ...]:
+    return ()  # in place of `tuple`, whose signature pydantic would take from its docstring, in 3 ms
+
+
 class PodMetadata(Model):
     labels: Texts = Field(default_factory=dict)
     """Labels of the pod. Logkeep's own cannot be changed."""
@@ -243,20 +247,20 @@ class PodContainer(Model):
 
     name: Text
     """driver for the driver, executor for executors."""
-    env: Annotated[tuple[EnvVar, ...], SOME] = Field(default_factory=tuple)
+    env: Annotated[tuple[EnvVar, ...], SOME] = Field(default_factory=_empty)
     """Environment, for example of proxies. NO_PROXY gets the API server's address in the driver."""
-    volume_mounts: Annotated[tuple[VolumeMount, ...], SOME] = Field(default_factory=tuple)
+    volume_mounts: Annotated[tuple[VolumeMount, ...], SOME] = Field(default_factory=_empty)
     """Where volumes of the template are mounted."""
 
 
 class PodSpec(Model):
     node_selector: Texts = Field(default_factory=dict)
     """Labels that nodes must have."""
-    tolerations: Annotated[tuple[Toleration, ...], SOME] = Field(default_factory=tuple)
+    tolerations: Annotated[tuple[Toleration, ...], SOME] = Field(default_factory=_empty)
     """Taints of nodes that the pod tolerates."""
     affinity: Affinity | None = None
     """Nodes and pods that the pod wants to be near, or not near."""
-    topology_spread_constraints: Annotated[tuple[TopologySpreadConstraint, ...], FEW] = Field(default_factory=tuple)
+    topology_spread_constraints: Annotated[tuple[TopologySpreadConstraint, ...], FEW] = Field(default_factory=_empty)
     """How pods are spread over domains, such as zones."""
     priority_class_name: ResourceName | None = None
     """Name of a PriorityClass."""
@@ -266,14 +270,14 @@ class PodSpec(Model):
     """Name of the scheduler."""
     service_account_name: ResourceName | None = None
     """Name of the ServiceAccount, before spark.serviceAccountName. The chart says which are allowed."""
-    image_pull_secrets: Annotated[tuple[ImagePullSecret, ...], FEW] = Field(default_factory=tuple)
+    image_pull_secrets: Annotated[tuple[ImagePullSecret, ...], FEW] = Field(default_factory=_empty)
     """Secrets for pulling the image, next to those of the installation."""
     security_context: PodSecurityContext | None = None
     """User and groups of the containers, and what they may ask of the node. What is not set here stays as the operator
     sets it; runAsNonRoot is always true."""
-    volumes: Annotated[tuple[PodVolume, ...], FEW] = Field(default_factory=tuple)
+    volumes: Annotated[tuple[PodVolume, ...], FEW] = Field(default_factory=_empty)
     """Volumes next to Logkeep's own."""
-    containers: Annotated[tuple[PodContainer, ...], Field(max_length=1)] = Field(default_factory=tuple)
+    containers: Annotated[tuple[PodContainer, ...], Field(max_length=1)] = Field(default_factory=_empty)
     """Additions to the one container that the pod has."""
 
 
