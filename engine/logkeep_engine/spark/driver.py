@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import logging
 import os
 import shutil
@@ -134,9 +135,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
             nursery: Nursery | None = None
             try:
-                spec = _parsed(request)
+                with paused():
+                    spec = _parsed(request)
+                    if arguments.master is None:
+                        _import_for(spec)
+                gc.freeze()  # what is imported stays to the end: the collector need not walk it again and again
                 if arguments.master is None:
-                    _import_for(spec)
                     nursery = Nursery()
                     stack.callback(nursery.close)
             finally:
@@ -176,13 +180,18 @@ def _parsed(request: RunRequest) -> KafkaBackupSpec | KafkaRestoreSpec:
 
 def _import_for(spec: KafkaBackupSpec | KafkaRestoreSpec) -> None:
     """Import what the run needs, and its tasks: those that the driver does itself find it imported."""
-    with paused():
-        if isinstance(spec, KafkaBackupSpec):
-            import logkeep_engine.backup.run.backup_run
-        else:
-            import logkeep_engine.restore.run.entry  # noqa: F401
-        if uses_s3(spec):
-            daemon.import_s3()
+    if isinstance(spec, KafkaBackupSpec):
+        import logkeep_engine.backup.run.backup_run
+    else:
+        import logkeep_engine.restore.run.entry
+        from logkeep_engine.contract.restore_spec import RestoreVerification
+
+        if spec.drill is not None:
+            import logkeep_engine.restore.run.drill
+        elif spec.verify is RestoreVerification.FULL:
+            import logkeep_engine.restore.verification.step  # noqa: F401
+    if uses_s3(spec):
+        daemon.import_s3()
 
 
 def _run(
