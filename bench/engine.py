@@ -20,7 +20,6 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from logkeep_engine.collector import paused
-from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_backup
 from logkeep_engine.limits import NO_LIMITS, UNLIMITED, RunLimits, Throttle
@@ -271,6 +270,7 @@ def _backup(request: RunRequest, one_piece: bool) -> Callable[[ClockedRunner, Re
 
 def _restore(request: RunRequest) -> Callable[[ClockedRunner, Reporter], RunResult]:
     with paused():
+        from logkeep_engine.contract.restore_spec import parse_restore
         from logkeep_engine.restore.run.entry import run_of
 
         spec = parse_restore(request.spec)
