@@ -25,7 +25,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 from logkeep_engine.contract import names
-from logkeep_engine.storage import S3Storage
+from logkeep_engine.storage.s3 import S3Storage
 from tests.simulation.cluster import World
 
 BUCKET = "simulated"

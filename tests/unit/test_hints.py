@@ -18,7 +18,8 @@ from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.kafka.login import LoginDenied
 from logkeep_engine.kafka.opening import refusal
 from logkeep_engine.spark.conf import kubernetes_conf
-from logkeep_engine.storage import S3Storage, open_storage, open_uri
+from logkeep_engine.storage import open_storage, open_uri
+from logkeep_engine.storage.s3 import S3Storage
 from logkeep_engine.storage.s3.errors import translate
 from logkeep_engine.storage.s3.place import S3Place
 

@@ -19,7 +19,7 @@ from logkeep_engine.archive.catalog.held_tables import held_tables, removed_tabl
 from logkeep_engine.archive.catalog.packed import PackedSegments, PackId, packs_of
 from logkeep_engine.archive.catalog.row_facts import packed_facts
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.maintenance.moving import SegmentMove
+from logkeep_engine.archive.maintenance.merging import SegmentMove
 from logkeep_engine.archive.pack_table import read_table
 from logkeep_engine.storage import Storage
 

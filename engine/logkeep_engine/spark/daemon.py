@@ -22,7 +22,7 @@ _ALWAYS = (
     "logkeep_engine.backup.pieces.task",
     "logkeep_engine.restore.sending.task",
 )
-_S3 = ("botocore.session", "botocore.httpsession", "botocore.auth")
+_S3 = ("logkeep_engine.storage.s3", "botocore.session", "botocore.httpsession", "botocore.auth")
 
 
 def preload(environ: Mapping[str, str] = os.environ) -> None:

@@ -34,7 +34,6 @@ from logkeep_engine.storage.base import (
 )
 from logkeep_engine.storage.local import LocalStorage
 from logkeep_engine.storage.opening import open_storage, open_uri
-from logkeep_engine.storage.s3 import S3Storage
 
 __all__ = [
     "ANYTHING",
@@ -48,7 +47,6 @@ __all__ = [
     "LockedObject",
     "ObjectInfo",
     "ObjectWriter",
-    "S3Storage",
     "Storage",
     "StorageAround",
     "UnseenObject",

@@ -13,7 +13,6 @@ from logkeep_engine.errors import StorageRefused, by_place
 from logkeep_engine.storage.base import Storage
 from logkeep_engine.storage.credentials import require_ca_file, require_identity, require_keys, require_signing_keys
 from logkeep_engine.storage.local import LocalStorage
-from logkeep_engine.storage.s3 import S3Storage
 
 
 def open_storage(
@@ -63,6 +62,8 @@ def open_uri(
         return LocalStorage(uri)
     if parts.scheme == "s3" and parts.netloc:
         _refuse_rest(uri, hint=f"End the URI there. {_login()}")
+        from logkeep_engine.storage.s3 import S3Storage  # a run to files does without it
+
         return S3Storage(uri, endpoint, region, environ, keys=keys, identity=identity, ca_file=ca_file)
     raise _no_storage_uri(uri)
 

@@ -9,7 +9,8 @@ import pytest
 from logkeep_engine.contract.names import ENV_SIGNING_DIR, STATE_KEYS
 from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec
 from logkeep_engine.errors import CredentialsMissing, StorageRefused
-from logkeep_engine.storage import LocalStorage, S3Storage, open_storage, open_uri
+from logkeep_engine.storage import LocalStorage, open_storage, open_uri
+from logkeep_engine.storage.s3 import S3Storage
 
 
 def test_uris_decide_what_is_opened() -> None:

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from logkeep_engine.archive.catalog.entry import Layout
+from logkeep_engine.archive.catalog.entry import Layout, PackFiles, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.generations import passive_of
 from logkeep_engine.archive.catalog.held_lines import PartitionFacts
@@ -28,7 +28,6 @@ from logkeep_engine.archive.catalog.held_tables import removed_tables, tables_of
 from logkeep_engine.archive.catalog.packed import PackedSegments, PackId, packs_of
 from logkeep_engine.archive.catalog.row_facts import PackedFacts, packed_facts
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.maintenance.moving import SegmentMove
 from logkeep_engine.archive.ranges import together, without
 from logkeep_engine.archive.writing.packs import PACK_BYTES
 from logkeep_engine.tasks import in_groups
@@ -45,6 +44,29 @@ class MergeRules:
     count: int
     live: int
     below: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentMove:
+    """A segment to be copied, or neighbours to be merged: the name of their topic, and the number of the line on which
+    they lie."""
+
+    topic: str
+    line: int
+    entries: tuple[SegmentEntry, ...]
+
+    @property
+    def size(self) -> int:
+        """The bytes of all files."""
+        return sum(files_of(entry).whole(entry).size for entry in self.entries)
+
+
+def files_of(entry: SegmentEntry) -> PackFiles:
+    """Return the files of a segment in a pack. Raises TypeError for another one."""
+    files = entry.pack_files
+    if files is None:
+        raise TypeError(f"segment {entry.base_offset} of {entry.topic_id} is not in a pack")
+    return files
 
 
 def moves_of(state: ArchiveState, rules: MergeRules) -> list[SegmentMove]:

@@ -15,9 +15,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from logkeep_engine.archive.catalog.entry import PackFiles, SegmentEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.replacements import Exchange
 from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower
+from logkeep_engine.archive.maintenance.merging import SegmentMove, files_of
 from logkeep_engine.archive.maintenance.rewriting import RewritePlace
 from logkeep_engine.archive.maintenance.segment_check import check_all
 from logkeep_engine.archive.reading.partition import NeighbouringReads, fetched_epoch, open_partition
@@ -33,21 +34,6 @@ from logkeep_engine.tasks import TaskContext, in_groups
 ATTEMPTS = 1000
 """Lines may have segments of the same base offset, and so may the run that moves them. Their names must differ, and a
 task has fewer attempts."""
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentMove:
-    """A segment to be copied, or neighbours to be merged: the name of their topic, and the number of the line on which
-    they lie."""
-
-    topic: str
-    line: int
-    entries: tuple[SegmentEntry, ...]
-
-    @property
-    def size(self) -> int:
-        """The bytes of all files."""
-        return sum(files_of(entry).whole(entry).size for entry in self.entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +55,6 @@ class MoveDone:
     exchanges: tuple[Exchange, ...]
     faults: tuple[str, ...]
     cold: tuple[str, ...] = ()
-
-
-def files_of(entry: SegmentEntry) -> PackFiles:
-    """Return the files of a segment in a pack. Raises TypeError for another one."""
-    files = entry.pack_files
-    if files is None:
-        raise TypeError(f"segment {entry.base_offset} of {entry.topic_id} is not in a pack")
-    return files
 
 
 def works_of(moves: Iterable[SegmentMove], below: int, first: int = 0) -> list[MoveWork]:

@@ -3,29 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 
-from logkeep_engine.archive.catalog.facts import GroupEntry, Partition, RunOutcome, TopicEntry
-from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.facts import GroupEntry, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.writer import Writer
-from logkeep_engine.archive.maintenance.kept_digests import (
-    AT_ONCE,
-    DigestsInWork,
-    DigestsPlace,
-    OnDigests,
-    keep_as_made,
-)
 from logkeep_engine.archive.maintenance.leftovers import may_have_leftovers
-from logkeep_engine.archive.maintenance.record_digests import (
-    DigestWork,
-    SegmentDigests,
-    fitting,
-    make_digests,
-    reaching_into,
-)
 from logkeep_engine.archive.maintenance.retaining import retain
-from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.archive.writing.record_files import (
     every_partition,
     newest_topics,
@@ -42,65 +25,12 @@ from logkeep_engine.backup.recoverability.watch import EndedBackup
 from logkeep_engine.backup.run.archive_report import archive_report, retained_by
 from logkeep_engine.backup.run.context import BackupContext
 from logkeep_engine.backup.run.merging import merge_segments
-from logkeep_engine.backup.run.snapshots import make_snapshots
 from logkeep_engine.backup.run.summary import data_loss, disagreement_message, loss_facts, loss_message
 from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.facts.outcome import LossFact
 from logkeep_engine.contract.run import MAX_LIST
 from logkeep_engine.contract.spec import OnDataLoss
 from logkeep_engine.errors import LogkeepError
-from logkeep_engine.limits import NO_LIMITS
-from logkeep_engine.log.transactions import Spans
-from logkeep_engine.storage import Storage
-from logkeep_engine.tasks import TaskContext, in_groups
-
-# ---- record digests
-
-# Makes digests of the records that a run has archived, if the resource asks for it, after the run's end.
-#
-# A verification makes the digests that it lacks, so a run does not fail without them.
-
-
-_TASK_BYTES = 256 << 20
-_SEGMENTS_AT_ONCE = 4096  # the driver holds the digests of this many, whatever the archive has
-
-MakeDigests = Callable[[DigestWork, TaskContext], tuple[SegmentDigests, ...]]
-RunTasks = Callable[[Sequence[DigestWork], MakeDigests, OnDigests], None]
-
-
-def make_missing(storage: Storage, state: ArchiveState, epoch: int, run_tasks: RunTasks) -> int:
-    """Make the digests that lack in the partitions of which the run of this epoch has archived something, and keep
-    them. Returns of how many segments. Raises ArchiveDamaged, and what the storage raises.
-    """
-    keys = [key for key in list(state.segments) if any(entry.epoch == epoch for entry in state.segments[key])]
-    groups = in_groups(keys, lambda key: len(state.segments[key]), _SEGMENTS_AT_ONCE)
-    return sum(_make(storage, state, some, run_tasks) for some in groups)
-
-
-def _make(storage: Storage, state: ArchiveState, keys: Sequence[Partition], run_tasks: RunTasks) -> int:
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="logkeep-digests") as pool:
-        partitions = list(pool.map(lambda key: _missing(storage, state, key), keys))
-    work = [item for _, items in partitions for item in items]
-    of = [digests for digests, items in partitions for _ in items]
-    if work:
-        keep_as_made(of, lambda on_result: run_tasks(work, make_digests, on_result))
-    return sum(len(item.segments) for item in work)
-
-
-def _missing(storage: Storage, state: ArchiveState, key: Partition) -> tuple[DigestsInWork, list[DigestWork]]:
-    """Return the digests of a partition, and the work to make those that lack. Those of segments that are gone are
-    dropped."""
-    topic, entries = state.topics[key[0]].name, tuple(state.segments[key])
-    place = DigestsPlace(storage, topic, *key)
-    aborted = Spans.of(open_partition(storage, topic, entries, state.kept(*key)).transactions.aborted)
-    known = fitting(place.load(), entries, aborted)
-    wanted = [entry for entry in entries if entry.base_offset not in known]
-    work = [
-        DigestWork(storage, topic, tuple(group), reaching_into(aborted, group))
-        for group in in_groups(wanted, lambda entry: entry.bytes, _TASK_BYTES)
-    ]
-    return DigestsInWork(place, {}, known, (entry.base_offset for entry in wanted)), work
-
 
 # ---- record files
 
@@ -171,6 +101,10 @@ def end(context: BackupContext) -> None:
 
 def snapshot(context: BackupContext) -> None:
     """Make the snapshots of compacted partitions that are due."""
+    if not any(topic.is_compacted for topic in context.writer.state.topics.values()):
+        return
+    from logkeep_engine.backup.run.snapshots import make_snapshots  # a cluster may have no compacted topics
+
     made = make_snapshots(context.writer, context.spec, context.reporter, context.runner_factory, context.expect)
     context.notes += made.notes
     context.say(str(made))
@@ -213,12 +147,10 @@ def digest_records(context: BackupContext) -> None:
     if not context.spec.segment.record_digests:
         return
 
-    def run_tasks(work: Sequence[DigestWork], function: MakeDigests, on_result: OnDigests) -> None:
-        context.runner_factory().run(work, function, on_result, context.reporter.update, NO_LIMITS)
+    from logkeep_engine.backup.run.digests import make_missing  # few archives have digests
 
-    writer = context.writer
     try:
-        made = make_missing(writer.archive.storage, writer.state, writer.epoch, run_tasks)
+        made = make_missing(context)
         log.info("made digests of the records of %d segments", made)
     except LogkeepError as error:
         context.note("digests of records could not be made", error)

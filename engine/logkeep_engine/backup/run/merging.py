@@ -10,16 +10,18 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from logkeep_engine.archive.catalog.replacements import Exchange
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.maintenance.merging import MergeRules, moves_of
-from logkeep_engine.archive.maintenance.moving import MoveDone, move_task, works_of
-from logkeep_engine.archive.maintenance.rewriting import RewritePlace
 from logkeep_engine.contract.archive_format import FormatName, SegmentSpec
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import ArchiveFenced
 from logkeep_engine.tasks import TaskRunner, no_update
+
+if TYPE_CHECKING:
+    from logkeep_engine.archive.maintenance.moving import MoveDone
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +64,12 @@ def merge_segments(
     if writer.archive.info.segments is not FormatName.KAFKA:
         return merged
     rules = MergeRules(spec.merge_count, spec.live_percent, spec.pack_below_int)
-    works = works_of(moves_of(writer.state, rules), rules.below, first_task)
+    moves = moves_of(writer.state, rules)
+    if not moves:
+        return merged
+    from logkeep_engine.archive.maintenance.moving import move_task, works_of  # most runs have nothing to merge
+    from logkeep_engine.archive.maintenance.rewriting import RewritePlace
+
     waiting: list[Exchange] = []
 
     def commit() -> None:
@@ -79,12 +86,12 @@ def merge_segments(
         if len(waiting) >= COMMIT_SEGMENTS:
             commit()
 
-    if works:
-        setting = RewritePlace(writer.archive.storage, writer.epoch)
-        runner_factory().run(works, partial(move_task, setting), on_result, no_update)
-        commit()
-        if merged.faults and writer.archive.continues_after(writer.state.commit):
-            # It may have merged the same, and have deleted what was read.
-            raise ArchiveFenced(f"Another run has taken over the archive at {writer.archive.storage.uri}.")
-        log.info("%s", merged)
+    works = works_of(moves, rules.below, first_task)
+    setting = RewritePlace(writer.archive.storage, writer.epoch)
+    runner_factory().run(works, partial(move_task, setting), on_result, no_update)
+    commit()
+    if merged.faults and writer.archive.continues_after(writer.state.commit):
+        # It may have merged the same, and have deleted what was read.
+        raise ArchiveFenced(f"Another run has taken over the archive at {writer.archive.storage.uri}.")
+    log.info("%s", merged)
     return merged

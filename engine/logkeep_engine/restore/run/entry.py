@@ -13,9 +13,7 @@ from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.errors import SpecError
 from logkeep_engine.report import Reporter, failed
-from logkeep_engine.restore.run.drill import DrillRun
 from logkeep_engine.restore.run.restoring import RestoreRun
-from logkeep_engine.restore.verification.step import wrong_with
 from logkeep_engine.tasks import Expect, TaskRunner
 
 
@@ -34,8 +32,11 @@ def run_of(
     done; the same run can then be started again and continues where it stopped. The caller hands the result to the
     reporter.
     """
-    kind = RestoreRun if spec.drill is None else DrillRun
-    return kind(request, spec, runner_factory, reporter, environ, expect)
+    if spec.drill is None:
+        return RestoreRun(request, spec, runner_factory, reporter, environ, expect)
+    from logkeep_engine.restore.run.drill import DrillRun  # few restores are drills
+
+    return DrillRun(request, spec, runner_factory, reporter, environ, expect)
 
 
 def verify_again(
@@ -55,6 +56,8 @@ def verify_again(
             "spec.drill: a drill deletes its topics, so they cannot be compared again",
             hint="Its report says what was compared. Start another drill.",
         )
+    from logkeep_engine.restore.verification.step import wrong_with
+
     began = time.time()
     done = RestoreRun(request, spec, runner_factory, reporter, environ, only_verify=True).perform_or_raise()
     found = done.verification

@@ -70,12 +70,6 @@ from logkeep_engine.restore.sending.without_records import refuse_without_record
 from logkeep_engine.restore.topics.held_topics import describe_held, held_now, hold_existing, still_held
 from logkeep_engine.restore.topics.kafka_topics import emit, emits, refuse_nowhere
 from logkeep_engine.restore.topics.targets import CreatedTopics
-from logkeep_engine.restore.verification.step import (
-    describe_not_verified,
-    earlier_facts,
-    raise_if_different,
-    verify_restored,
-)
 from logkeep_engine.tasks import Expect, TaskRunner
 
 log = logging.getLogger(__name__)
@@ -253,13 +247,15 @@ class RestoreRun(DriverRun):
         context, planned = of_earlier(context, earlier)
         done = earlier
         if self._verifies(earlier):
-            self._verification = found = verify_restored(context, planned)
+            from logkeep_engine.restore.verification import step
+
+            self._verification = found = step.verify_restored(context, planned)
             if self._only_verify:
                 held = None if done.held_topics is None else held_now(context, planned.plan)
                 self._earlier = replace(done, verification=found, held_topics=held)
                 return
-            raise_if_different(found)
-            warnings = bounded_warnings([*describe_not_verified(found), *done.warnings])
+            step.raise_if_different(found)
+            warnings = bounded_warnings([*step.describe_not_verified(found), *done.warnings])
             done = replace(done, verification=found, warnings=warnings)
         self._earlier = replace(done, emitted=emit(context, planned))
 
@@ -321,10 +317,12 @@ class RestoreRun(DriverRun):
 
     def _with_verification(self, context: RestoreContext, planned: Planned, done: RunResult) -> RunResult:
         """Return the result with the findings of the verification that was asked for. Raises RecordsDiffer."""
-        earlier = None if planned.fresh else earlier_facts(context)
-        self._verification = found = earlier or verify_restored(context, planned)
-        raise_if_different(found)
-        return replace(done, verification=found, warnings=(*describe_not_verified(found), *done.warnings))
+        from logkeep_engine.restore.verification import step  # few restores are verified
+
+        earlier = None if planned.fresh else step.earlier_facts(context)
+        self._verification = found = earlier or step.verify_restored(context, planned)
+        step.raise_if_different(found)
+        return replace(done, verification=found, warnings=(*step.describe_not_verified(found), *done.warnings))
 
     def result(self) -> RunResult:
         """Return the result of the run that has succeeded, in this start or an earlier one; else that of a failed
