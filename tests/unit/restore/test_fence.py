@@ -120,6 +120,47 @@ def test_a_beat_finds_it_too(first: RestoreState, clocks: Clocks, monkeypatch: p
             own.check()
 
 
+def test_a_driver_whose_run_was_started_again_ends_and_leaves_the_note_of_the_other_one(
+    first: RestoreState, clocks: Clocks
+) -> None:
+    with RunFence(first) as other, RunFence(first) as own:
+        clocks.move(boot=60.0)
+        with pytest.raises(RestoreBusy, match="Run first was started again while this driver was still running"):
+            other.check()
+        seen = note_of(first)
+        other.beat()
+        other.end()
+        assert note_of(first) == seen
+        own.check()
+    clocks.move(boot=60.0)
+    with RunFence(first) as later:
+        later.check()
+
+
+def test_a_driver_whose_run_was_started_again_ends_also_if_that_has_ended(first: RestoreState, clocks: Clocks) -> None:
+    with RunFence(first) as own:
+        with RunFence(first):
+            pass
+        clocks.move(boot=60.0)
+        with pytest.raises(RestoreBusy, match="Run first was started again"):
+            own.check()
+
+
+def test_a_task_sends_no_more_once_its_run_was_started_again(first: RestoreState, clocks: Clocks) -> None:
+    async def send() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            own = TaskFence(first, pool)
+            await own.check()
+            with RunFence(first):
+                await own.check()  # it has just looked
+                clocks.move(boot=60.0)
+                with pytest.raises(RestoreBusy, match="Run first was started again"):
+                    await own.check()
+
+    with RunFence(first):
+        asyncio.run(send())
+
+
 def not_permitted() -> None:
     raise RestoreBusy("not permitted")
 

@@ -102,7 +102,8 @@ class RunNote:
         that writes the archive."""
         self._storage = storage
         self._path = names.run_file(run_id, name)
-        self._facts = {"writer": secrets.token_hex(8), "archiveId": archive_id, "epoch": epoch}
+        self.writer = secrets.token_hex(8)
+        self._facts = {"writer": self.writer, "archiveId": archive_id, "epoch": epoch}
         self._interval = BEAT_SECONDS if interval is None else interval
         self._beats = 0
         self._commit: int | None = None

@@ -1,4 +1,4 @@
-"""Ends a run that continues after another one has taken it over.
+"""Ends a driver that continues after another run has taken over its own, or another driver of the run has started.
 
 A driver that is stopped (SIGSTOP, a frozen node), or cut off from the place of its state, cannot show that it is still
 running, so another run may take over its plan (`takeover`). When it wakes up, it must not continue next to that one.
@@ -10,6 +10,9 @@ So the driver asks its fence before each change of the cluster, and its tasks as
 
 The driver first writes its note that it is still running, and then looks for the claim of another run. A run that
 claims another looks at that note once more after its claim. So whichever of the two comes later sees the other one.
+
+A run that is started again has another driver, whose note stands in place of that of the first. That one is mostly
+dead. If it only slept, it sees the note when it wakes up, and leaves it.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.run_note import RunNote
-from logkeep_engine.restore.claim.takeover import fenced, taken_over_by
+from logkeep_engine.errors import RestoreBusy
+from logkeep_engine.restore.claim.takeover import fenced, started_again, taken_over_by, writer_of
 from logkeep_engine.restore.model.state import RestoreState
 
 TRUSTED_SECONDS = 1.0
@@ -60,49 +64,68 @@ class RunFence(RunNote):
         self._state = state
         self._lock = threading.Lock()
         self._looked: ClockReading | None = None
-        self._taken_over_by: str | None = None
+        self._busy: RestoreBusy | None = None
 
     def check(self) -> None:
-        """Raises RestoreBusy if another run has taken over this one, and what the storage raises if that is unknown.
-        Looks at most once in TRUSTED_SECONDS."""
+        """Raises RestoreBusy if another run has taken over this one, or another driver of it has started, and what the
+        storage raises if that is unknown. Looks at most once in TRUSTED_SECONDS."""
         with self._lock:
             now = ClockReading.now()
             if self._looked is None or self._looked.seconds_to(now) > TRUSTED_SECONDS:
                 self._look(now)
-            self._raise_if_taken_over()
+            if self._busy is not None:
+                raise self._busy
 
     def beat(self) -> None:
         """Show once more that the run is still running, and look. It shows nothing more once it was taken over."""
         with self._lock:
-            if self._taken_over_by is None:
-                self._look(ClockReading.now())
+            self._look(ClockReading.now())
+
+    def end(self) -> None:
+        """Do as every note, but leave that of another driver."""
+        self.stop()
+        with self._logged():
+            if not self._is_anothers():
+                self.write(ended=True)
 
     def _look(self, now: ClockReading) -> None:
-        if self._taken_over_by is None:
-            self.write(ended=False)
-            self._taken_over_by = taken_over_by(self._state)
-            self._looked = now  # of before: it may have slept since
+        if self._busy is not None:
+            return
+        if self._looked is not None and self._is_anothers():
+            self._busy = started_again(self._state)
+            return
+        self.write(ended=False)
+        if by := taken_over_by(self._state):
+            self._busy = fenced(self._state, by)
+        self._looked = now  # of before: it may have slept since
 
-    def _raise_if_taken_over(self) -> None:
-        if self._taken_over_by is not None:
-            raise fenced(self._state, self._taken_over_by)
+    def _is_anothers(self) -> bool:
+        return writer_of(self._state) not in (None, self.writer)
 
 
 class TaskFence:
     """Whether a task of a run may send more. A task writes no note: it lasts as long as its driver does, or is cut off
-    from it."""
+    from it. So its driver is the one whose note it sees at first."""
 
     def __init__(self, state: RestoreState, executor: Executor) -> None:
         self._state = state
         self._executor = executor
         self._looked: ClockReading | None = None
+        self._driver: str | None = None
 
     async def check(self) -> None:
-        """Raises RestoreBusy if another run has taken over this one. Looks at most once in TASK_SECONDS."""
+        """Raises RestoreBusy if another run has taken over this one, or another driver of it has started. Looks at most
+        once in TASK_SECONDS."""
         now = ClockReading.now()
         if self._looked is not None and self._looked.seconds_to(now) <= TASK_SECONDS:
             return
-        by = await asyncio.get_running_loop().run_in_executor(self._executor, taken_over_by, self._state)
-        if by is not None:
-            raise fenced(self._state, by)
+        await asyncio.get_running_loop().run_in_executor(self._executor, self._look)
         self._looked = now
+
+    def _look(self) -> None:
+        if by := taken_over_by(self._state):
+            raise fenced(self._state, by)
+        writer = writer_of(self._state)
+        self._driver = self._driver or writer
+        if writer not in (None, self._driver):
+            raise started_again(self._state)

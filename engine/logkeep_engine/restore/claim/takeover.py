@@ -131,6 +131,14 @@ def note_of(state: RestoreState) -> bytes | None:
         return b""
 
 
+def writer_of(state: RestoreState) -> str | None:
+    """Return the driver that has written the note of a run; None if there is none, or it cannot be read."""
+    try:
+        return SeenNote.parse(note_of(state) or b"").writer
+    except ValueError:
+        return None
+
+
 def _has_ended(note: bytes) -> bool:
     try:
         return SeenNote.parse(note).ended
@@ -160,6 +168,15 @@ def fenced(state: RestoreState, by: str) -> RestoreBusy:
         f"Run {by} has taken over run {state.run_id}, whose driver had not shown for a while that it was "
         "still running. It has noticed this, and changes nothing more.",
         hint=_HINT,
+    )
+
+
+def started_again(state: RestoreState) -> RestoreBusy:
+    """Return the error of a driver that was still running while its run was started again."""
+    return RestoreBusy(
+        f"Run {state.run_id} was started again while this driver was still running. It has noticed this, and changes "
+        "nothing more.",
+        hint="See how the driver that was started last ends.",
     )
 
 
