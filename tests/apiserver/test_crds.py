@@ -85,7 +85,7 @@ REFUSED = [
     (storage(uri=S3, volume={"claimName": "c"}), "volume may be set only with a file:// uri"),
     (
         storage(uri="file:///archive", volume={"claimName": "c"}, region="eu"),
-        "endpoint, region and credentials may be set only with an s3:// uri",
+        "region may be set only with an s3:// uri",
     ),
     (storage(uri=S3, credentials={}), "exactly one of secretRef and workloadIdentity must be set"),
     (
@@ -95,7 +95,7 @@ REFUSED = [
     (storage(uri=S3, tls={}), "exactly one of caSecretRef and caConfigMapRef must be set"),
     (
         storage(uri="file:///archive", volume={"claimName": "c"}, tls={"caSecretRef": {"name": "ca"}}),
-        "tls may be set only with an s3:// uri",
+        "endpoint, credentials and tls may not be set with a file:// uri",
     ),
     (
         storage(uri=S3, endpoint="http://store:9000", tls={"caSecretRef": {"name": "ca"}}),
@@ -105,7 +105,13 @@ REFUSED = [
         security(protocol="SSL", tls={"caSecretRef": {"name": "a"}, "caConfigMapRef": {"name": "b"}}),
         "caSecretRef and caConfigMapRef may not both be set",
     ),
-    (storage(uri="gs://bucket"), "spec.storage.uri"),
+    (storage(uri="b2://bucket"), "spec.storage.uri"),
+    (storage(uri="gs://bucket", region="eu"), "region may be set only with an s3:// uri"),
+    (storage(uri="az://backups/kafka"), "endpoint must be set with an az:// uri"),
+    (
+        storage(uri="gs://bucket", credentials={"secretRef": {"name": "s", "accountKeyKey": "k"}}),
+        "credentials.secretRef.accountKeyKey may be set only with az://",
+    ),
     (storage(uri="s3://bucket/a\nb"), "spec.storage.uri"),
     (storage(uri="file:///a\x1b[2J", volume={"claimName": "c"}), "spec.storage.uri"),
     (storage(uri=S3, endpoint="http://user:password@store:9000"), "spec.storage.endpoint"),
@@ -425,7 +431,7 @@ def test_the_format_of_an_archive_cannot_be_changed_but_how_it_is_written_and_ke
         ),
         (
             {"source": {"storage": {"uri": "file:///a", "volume": {"claimName": "c"}}, "retrieval": {}}},
-            "retrieval has no effect with a file:// uri",
+            "retrieval has no effect with a file:// or gs:// uri",
         ),
         (
             {"drill": {}, "source": {"storage": {"uri": S3}, "retrieval": {}}},

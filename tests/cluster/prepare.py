@@ -48,6 +48,7 @@ def _strimzi() -> None:
 def _go_programs() -> None:
     tools.kube()  # one compiler at a time: each uses all cores
     tools.versitygw()
+    tools.fake_gcs()
     tools.helm()
     tools.health()
     tools.kfake()
@@ -63,6 +64,7 @@ def prepare() -> None:
         "other kafkas": _other_kafkas,
         "Strimzi's CRDs": _strimzi,
         "builder of the site": tools.docs,
+        "Azurite": tools.azurite,
         "kernel's tests": kernel.compile_tests,
         "kubernetes, S3, helm": _go_programs,
     }

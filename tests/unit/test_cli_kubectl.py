@@ -21,10 +21,9 @@ from logkeep_engine.cli.kubectl.restore import ChoiceOptions, restore_spec
 from logkeep_engine.cli.kubectl.waiting import ended, exit_code
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.parsing import SpecInvalid
-from logkeep_engine.contract.references import S3SecretRef
 from logkeep_engine.contract.restore_spec import IfTopicExists, RestoreOffsets, RestoreVerification, parse_restore
 from logkeep_engine.contract.restored_topics import TopicRetention
-from logkeep_engine.contract.storage import StorageTls
+from logkeep_engine.contract.storage import StorageSpec, StorageTls
 from logkeep_engine.errors import CredentialsMissing, SpecError
 
 ROOT = Path(__file__).parents[2]
@@ -434,11 +433,12 @@ def test_authorities_that_a_resource_names_are_in_a_file_while_the_archive_is_re
 
 def test_keys_of_a_secret_have_the_names_that_the_resource_gives_them() -> None:
     data = {"id": encoded("AKIA"), "key": encoded("S3CRET"), "sessionToken": encoded("T")}
-    reference = S3SecretRef.model_validate({"name": "s3", "accessKeyIdKey": "id", "secretAccessKeyKey": "key"})
-    keys = inspect.secret_keys(cast(Kubernetes, Objects(Secret_s3=data)), reference)
+    secret = {"name": "s3", "accessKeyIdKey": "id", "secretAccessKeyKey": "key"}
+    spec = StorageSpec.model_validate({"uri": "s3://bucket/kafka", "credentials": {"secretRef": secret}})
+    keys = inspect.secret_keys(cast(Kubernetes, Objects(Secret_s3=data)), spec)
     assert keys == {"AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": "S3CRET", "AWS_SESSION_TOKEN": "T"}
     with pytest.raises(CredentialsMissing, match="the value is not text") as refused:
-        inspect.secret_keys(cast(Kubernetes, Objects(Secret_s3={**data, "key": "/////w=="})), reference)
+        inspect.secret_keys(cast(Kubernetes, Objects(Secret_s3={**data, "key": "/////w=="})), spec)
     assert "/////w" not in str(refused.value)
 
 

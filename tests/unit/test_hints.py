@@ -19,9 +19,9 @@ from logkeep_engine.kafka.login import LoginDenied
 from logkeep_engine.kafka.opening import refusal
 from logkeep_engine.spark.conf import kubernetes_conf
 from logkeep_engine.storage import open_storage, open_uri
+from logkeep_engine.storage.place import BucketPlace
 from logkeep_engine.storage.s3 import S3Storage
 from logkeep_engine.storage.s3.errors import translate
-from logkeep_engine.storage.s3.place import S3Place
 
 SASL = {"protocol": "SASL_SSL", "sasl": {"mechanism": "PLAIN", "secretRef": {"name": "s"}}}
 TLS = {"protocol": "SSL", "tls": {"caSecretRef": {"name": "s"}}}
@@ -44,7 +44,7 @@ def archive(**fields: object) -> LogkeepError:
 
 
 def of_store(error: Exception, keys: Keys = OWN_KEYS) -> LogkeepError:
-    return translate(error, S3Place("s3://bucket/a", "http://127.0.0.1:1", None, keys, False), "catalog/x")
+    return translate(error, BucketPlace("s3://bucket/a", "http://127.0.0.1:1", None, keys, False), "catalog/x")
 
 
 def answer(code: str) -> ClientError:
@@ -120,7 +120,7 @@ def test_a_store_is_named_as_the_user_has_named_it(error: Exception, hint: str) 
 
 
 def test_a_store_without_an_endpoint_may_have_been_meant_to_have_one() -> None:
-    place = S3Place("s3://bucket/a", None, None, OPTION_KEYS, False)
+    place = BucketPlace("s3://bucket/a", None, None, OPTION_KEYS, False)
     error = EndpointConnectionError(endpoint_url="https://bucket.s3.amazonaws.com")
     assert translate(error, place, "catalog/x").hint.endswith("If the store is not Amazon's, name it in --endpoint.")
 

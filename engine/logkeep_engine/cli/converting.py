@@ -49,7 +49,11 @@ Job = Callable[[Callable[[], "TaskRunner"], "Reporter"], "ConvertResult"]
 
 From = Annotated[
     str,
-    typer.Argument(help="What is read: s3://bucket/prefix or file:///path.", metavar="SRC", show_default=False),
+    typer.Argument(
+        help="What is read: s3://, gs:// or az:// with bucket/prefix, or file:///path.",
+        metavar="SRC",
+        show_default=False,
+    ),
 ]
 Topics = Annotated[
     list[str] | None, typer.Option("--topic", help="Regular expression of whole names; only these. Repeatable.")

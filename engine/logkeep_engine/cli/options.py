@@ -80,7 +80,12 @@ Confirm = Annotated[
     typer.Option(metavar="TOPIC", help="A topic of the target that Replace may delete (spec.confirm). Repeatable."),
 ]
 Uri = Annotated[
-    str, typer.Argument(help="The archive: s3://bucket/prefix or file:///path.", metavar="URI", show_default=False)
+    str,
+    typer.Argument(
+        help="The archive: s3://, gs:// or az:// with bucket/prefix, or file:///path.",
+        metavar="URI",
+        show_default=False,
+    ),
 ]
 ActsFor = Annotated[
     str | None,

@@ -44,12 +44,18 @@ ENV_KAFKA_KEY_FILE = "LOGKEEP_KAFKA_KEY_FILE"
 ENV_S3_ACCESS_KEY = "AWS_ACCESS_KEY_ID"
 ENV_S3_SECRET_KEY = "AWS_SECRET_ACCESS_KEY"
 ENV_S3_SESSION_TOKEN = "AWS_SESSION_TOKEN"
+ENV_GOOGLE_KEY = "LOGKEEP_GOOGLE_KEY"
+ENV_AZURE_KEY = "AZURE_STORAGE_KEY"
+ENV_AZURE_SAS = "AZURE_STORAGE_SAS_TOKEN"
 ENV_S3_CA_FILE = "LOGKEEP_S3_CA_FILE"
 ENV_S3_IGNORE_ENDPOINTS = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"
 ENV_STATE_S3_ACCESS_KEY = "LOGKEEP_STATE_ACCESS_KEY_ID"
 ENV_STATE_S3_SECRET_KEY = "LOGKEEP_STATE_SECRET_ACCESS_KEY"
 ENV_STATE_S3_SESSION_TOKEN = "LOGKEEP_STATE_SESSION_TOKEN"
 ENV_STATE_S3_CA_FILE = "LOGKEEP_STATE_S3_CA_FILE"
+ENV_STATE_GOOGLE_KEY = "LOGKEEP_STATE_GOOGLE_KEY"
+ENV_STATE_AZURE_KEY = "LOGKEEP_STATE_AZURE_STORAGE_KEY"
+ENV_STATE_AZURE_SAS = "LOGKEEP_STATE_AZURE_STORAGE_SAS_TOKEN"
 ENV_ERASURES_DIR = "LOGKEEP_ERASURES_DIR"
 ENV_SIGNING_DIR = "LOGKEEP_SIGNING_DIR"
 ENV_TASK_MEMORY = "LOGKEEP_TASK_MEMORY"
@@ -62,14 +68,21 @@ ENV_POD_NAMESPACE = "LOGKEEP_POD_NAMESPACE"
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Names of the variables that hold the credentials of one store. `ca_file` holds the path of the certificate
-    authorities to trust as that store. `field`: where a resource describes the store; empty if options do."""
+    """Names of the variables that hold the credentials of one store.
+
+    An access key of S3 with its secret and its session token; the key of a service account of Google; the key of an
+    account of Azure, or a shared access signature. `ca_file` holds the path of the certificate authorities to trust as
+    that store. `field`: where a resource describes the store; empty if options do.
+    """
 
     access: str
     secret: str
     token: str
     field: str
     ca_file: str
+    google: str
+    azure_key: str
+    azure_sas: str
 
     def part(self, name: str) -> str:
         """Return the name of a part of the store as the user writes it: storage.endpoint, --endpoint."""
@@ -78,10 +91,26 @@ class Keys:
         return "the URI" if name == "uri" else f"--{name}"
 
 
-OWN_KEYS = Keys(ENV_S3_ACCESS_KEY, ENV_S3_SECRET_KEY, ENV_S3_SESSION_TOKEN, "storage", ENV_S3_CA_FILE)
+OWN_KEYS = Keys(
+    ENV_S3_ACCESS_KEY,
+    ENV_S3_SECRET_KEY,
+    ENV_S3_SESSION_TOKEN,
+    "storage",
+    ENV_S3_CA_FILE,
+    ENV_GOOGLE_KEY,
+    ENV_AZURE_KEY,
+    ENV_AZURE_SAS,
+)
 OPTION_KEYS = replace(OWN_KEYS, field="")
 STATE_KEYS = Keys(
-    ENV_STATE_S3_ACCESS_KEY, ENV_STATE_S3_SECRET_KEY, ENV_STATE_S3_SESSION_TOKEN, "state", ENV_STATE_S3_CA_FILE
+    ENV_STATE_S3_ACCESS_KEY,
+    ENV_STATE_S3_SECRET_KEY,
+    ENV_STATE_S3_SESSION_TOKEN,
+    "state",
+    ENV_STATE_S3_CA_FILE,
+    ENV_STATE_GOOGLE_KEY,
+    ENV_STATE_AZURE_KEY,
+    ENV_STATE_AZURE_SAS,
 )
 
 # Where the operator mounts things in driver and executor pods.

@@ -42,8 +42,8 @@ class LoginSecretRef(SecretRef):
     """Key of the Secret that holds the password."""
 
 
-class S3SecretRef(SecretRef):
-    """A Secret with the keys of an object store. The session token may be absent."""
+class StoreSecretRef(SecretRef):
+    """A Secret with the keys of an object store. The session token may be absent, and one of the two of Azure is."""
 
     access_key_id_key: SecretKey = "accessKeyId"
     """Key of the Secret that holds the access key's id."""
@@ -51,6 +51,13 @@ class S3SecretRef(SecretRef):
     """Key of the Secret that holds the secret access key."""
     session_token_key: SecretKey = "sessionToken"
     """Key of the Secret that holds the session token; the Secret may have none."""
+    service_account_key_key: SecretKey = "serviceAccountKey"
+    """Key of the Secret that holds the key of a service account of Google, in JSON: for a gs:// uri."""
+    account_key_key: SecretKey = "accountKey"
+    """Key of the Secret that holds the key of a storage account of Azure: for an az:// uri."""
+    sas_token_key: SecretKey = "sasToken"
+    """Key of the Secret that holds a shared access signature, which an az:// uri may have in place of the account's
+    key."""
 
 
 class StrimziRef(Model):

@@ -46,8 +46,8 @@ class SourceSpec(Model):
             "exactly one of backupRef and storage must be set",
         ),
         (
-            "!has(self.retrieval) || !has(self.storage) || self.storage.uri.startsWith('s3://')",
-            "retrieval has no effect with a file:// uri, which has no storage classes",
+            "!has(self.retrieval) || !has(self.storage) || !self.storage.uri.matches('^(file|gs):')",
+            "retrieval has no effect with a file:// or gs:// uri: all objects there can be read at once",
         ),
     )
 

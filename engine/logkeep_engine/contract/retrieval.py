@@ -29,9 +29,10 @@ class Retrieval(Model):
 
     tier: RetrievalTier = RetrievalTier.STANDARD
     """How fast, and at which price, in the words of S3: Expedited in minutes (not from DEEP_ARCHIVE), Standard in
-    hours, Bulk in up to two days."""
+    hours, Bulk in up to two days. On Azure Expedited is the priority High, and the others are Standard."""
     days: Annotated[int, Field(ge=1, le=MAX_DAYS), INT32] = DEFAULT_DAYS
-    """How long the retrieved copies can be read: longer than the slowest object and the restore itself take."""
+    """How long the retrieved copies can be read: longer than the slowest object and the restore itself take. On Azure
+    objects are moved to the tier Hot, and stay there."""
     max_wait: Duration = DEFAULT_MAX_WAIT
     """How long one start of the driver waits, such as 12h or 3d. After that it fails and the Job starts it again;
     runPolicy.activeDeadlineSeconds limits all of it."""
@@ -44,5 +45,5 @@ class Retrieval(Model):
 
 def refuse_without_classes(wanted: Retrieval | None, storage: StorageSpec | None) -> None:
     """Raises ValueError for a storage in which no object is ever cold."""
-    if wanted is not None and storage is not None and storage.uri.startswith("file:"):
-        raise ValueError("retrieval has no effect with a file:// uri, which has no storage classes")
+    if wanted is not None and storage is not None and storage.uri.startswith(("file:", "gs:")):
+        raise ValueError("retrieval has no effect with a file:// or gs:// uri: all objects there can be read at once")

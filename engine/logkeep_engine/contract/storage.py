@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePosixPath
-from typing import Annotated
+from typing import Annotated, NamedTuple
 from urllib.parse import unquote
 
 from pydantic import AfterValidator, Field, model_validator
 
 from logkeep_engine.contract.endpoints import Endpoint, Region
 from logkeep_engine.contract.model import Model, rules, schema
-from logkeep_engine.contract.references import CaRef, S3SecretRef, SecretRef
+from logkeep_engine.contract.names import Keys
+from logkeep_engine.contract.references import CaRef, SecretRef, StoreSecretRef
 from logkeep_engine.contract.values import ResourceName
 
 # No character of a line break or a terminal's command: URIs stand in logs, in lists and in messages.
-URI = r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/?#\x00-\x1f\x7f-\x9f]+)*/?|file:///[^?#\x00-\x1f\x7f-\x9f]+)$"
+URI = (
+    r"^((s3|gs|az)://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](/[^/?#\x00-\x1f\x7f-\x9f]+)*/?"
+    r"|file:///[^?#\x00-\x1f\x7f-\x9f]+)$"
+)
 NOT_A_URI = (
-    "must be s3://bucket/prefix or file:///path, without a user, a password, a query, a fragment, empty folders and "
-    "control characters; a bucket's name has 3 to 63 of a-z 0-9 . -"
+    "must be s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///path, without a user, a "
+    "password, a query, a fragment, empty folders and control characters; a bucket's name has 3 to 63 of a-z 0-9 . _ -"
 )
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -48,7 +52,7 @@ class Credentials(Model):
         ),
     )
 
-    secret_ref: S3SecretRef | None = None
+    secret_ref: StoreSecretRef | None = None
     """Secret with the keys of the object store."""
     workload_identity: WorkloadIdentity | None = None
     """Use the identity of the pods' ServiceAccounts (IRSA, EKS Pod Identity) and nothing else. A run whose pods have
@@ -96,36 +100,61 @@ class Signing(Model):
     to trust. It is mounted into the driver."""
 
 
+_KEYS_OF_SCHEMES = {
+    "access_key_id_key": "s3://",
+    "secret_access_key_key": "s3://",
+    "session_token_key": "s3://",
+    "service_account_key_key": "gs://",
+    "account_key_key": "az://",
+    "sas_token_key": "az://",
+}
+
+
+def _rule_of_key(name: str, scheme: str) -> tuple[str, str]:
+    field = StoreSecretRef.model_fields[name]
+    key = f"self.credentials.secretRef.{field.alias}"
+    there = f"!has(self.credentials) || !has(self.credentials.secretRef) || !has({key})"
+    return (
+        f"self.uri.startsWith('{scheme}') || {there} || {key} == '{field.default}'",
+        f"credentials.secretRef.{field.alias} may be set only with {scheme}",
+    )
+
+
 class StorageSpec(Model):
     model_config = rules(
+        *(_rule_of_key(name, scheme) for name, scheme in _KEYS_OF_SCHEMES.items()),
         (
-            "self.uri.startsWith('s3://') || !has(self.endpoint) && !has(self.region) && !has(self.credentials)",
-            "endpoint, region and credentials may be set only with an s3:// uri",
+            "!self.uri.startsWith('file:') || !has(self.endpoint) && !has(self.credentials) && !has(self.tls)",
+            "endpoint, credentials and tls may not be set with a file:// uri",
         ),
         (
-            "self.uri.startsWith('s3://') || !has(self.tls)",
-            "tls may be set only with an s3:// uri",
+            "self.uri.startsWith('s3://') || !has(self.region)",
+            "region may be set only with an s3:// uri",
+        ),
+        (
+            "!self.uri.startsWith('az://') || has(self.endpoint)",
+            "endpoint must be set with an az:// uri: https://ACCOUNT.blob.core.windows.net",
         ),
         (
             "!has(self.tls) || !has(self.endpoint) || self.endpoint.startsWith('https://')",
             "tls has no effect with an endpoint of http://",
         ),
         (
-            "self.uri.startsWith('s3://') || has(self.volume)",
+            "!self.uri.startsWith('file:') || has(self.volume)",
             "volume must be set with a file:// uri: a pod has no other place for files that last",
         ),
         (
-            "!self.uri.startsWith('s3://') || !has(self.volume)",
+            "self.uri.startsWith('file:') || !has(self.volume)",
             "volume may be set only with a file:// uri",
         ),
     )
 
     uri: StorageUri
-    """Where it is: s3://bucket/prefix, or file:///path on a volume. That of a KafkaBackup cannot be changed. One place
-    may hold the states of many restores."""
+    """Where it is: s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, or file:///path on a volume. That of
+    a KafkaBackup cannot be changed. One place may hold the states of many restores."""
     endpoint: Endpoint | None = None
-    """URL of an object store other than Amazon's, such as https://minio.storage:9000. The installation must allow it
-    (engine.allowed.endpoints of the chart)."""
+    """URL of an object store other than Amazon's or Google's, such as https://minio.storage:9000; of Azure that of the
+    storage account. The installation must allow it (engine.allowed.endpoints of the chart)."""
     region: Region | None = None
     """Region of the bucket."""
     credentials: Credentials | None = None
@@ -139,11 +168,21 @@ class StorageSpec(Model):
     @model_validator(mode="after")
     def _fits_scheme(self) -> StorageSpec:
         if self.uri.startswith("file:"):
-            for name in ("endpoint", "region", "credentials", "tls"):
+            for name in ("endpoint", "credentials", "tls"):
                 if getattr(self, name) is not None:
-                    raise ValueError(f"{name} may be set only with an s3:// uri")
+                    raise ValueError(f"{name} may not be set with a file:// uri")
         elif self.volume is not None:
             raise ValueError("volume may be set only with a file:// uri")
+        if self.region is not None and not self.uri.startswith("s3:"):
+            raise ValueError("region may be set only with an s3:// uri")
+        if self.uri.startswith("az:") and self.endpoint is None:
+            raise ValueError("endpoint must be set with an az:// uri: https://ACCOUNT.blob.core.windows.net")
+        secret = self.credentials.secret_ref if self.credentials is not None else None
+        for name, scheme in _KEYS_OF_SCHEMES.items() if secret is not None else ():
+            said = getattr(secret, name)
+            if not self.uri.startswith(scheme) and said != StoreSecretRef.model_fields[name].default:
+                field = StoreSecretRef.model_fields[name].alias or name
+                raise ValueError(f"credentials.secretRef.{field} may be set only with {scheme}")
         if self.tls is not None and self.endpoint is not None and self.endpoint.startswith("http:"):
             raise ValueError("tls has no effect with an endpoint of http://")
         return self
@@ -155,6 +194,34 @@ class ArchiveSpec(StorageSpec):
     signing: Signing | None = None
     """Who signs the archive. With a private key the driver signs each commit. A reader with public keys refuses what
     none of them has signed."""
+
+
+class SecretVariable(NamedTuple):
+    """A variable of the pods' environment, the key of the Secret that it comes from, and whether that may be
+    missing."""
+
+    name: str
+    key: str
+    optional: bool = False
+
+
+def secret_variables(storage: StorageSpec, keys: Keys) -> tuple[SecretVariable, ...]:
+    """Return the variables that the Secret of a storage brings; none if it names no Secret."""
+    secret = storage.credentials.secret_ref if storage.credentials is not None else None
+    if secret is None:
+        return ()
+    if storage.uri.startswith("gs:"):
+        return (SecretVariable(keys.google, secret.service_account_key_key),)
+    if storage.uri.startswith("az:"):  # one of the two
+        return (
+            SecretVariable(keys.azure_key, secret.account_key_key, optional=True),
+            SecretVariable(keys.azure_sas, secret.sas_token_key, optional=True),
+        )
+    return (
+        SecretVariable(keys.access, secret.access_key_id_key),
+        SecretVariable(keys.secret, secret.secret_access_key_key),
+        SecretVariable(keys.token, secret.session_token_key, optional=True),
+    )
 
 
 def mount_path(storage: StorageSpec) -> str:

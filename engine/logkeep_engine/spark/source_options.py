@@ -308,7 +308,7 @@ def _of_s3(option: str, given: Mapping[str, str]) -> str | None:
     if text is not None and urlsplit(uri).scheme == "file":
         raise SpecError(
             f"Option {option}: it has no effect on {uri}, which is a folder.",
-            hint="Leave it out, or name an archive in S3: s3://bucket/prefix.",
+            hint="Leave it out, or name an archive in an object store: s3://bucket/prefix.",
         )
     return text
 

@@ -2,48 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from logkeep_engine.contract import names
+from logkeep_engine.contract.storage import StorageSpec, secret_variables
 from logkeep_engine.errors import CredentialsMissing, by_place
 
-# Variables that IRSA and EKS Pod Identity put into the pods of a ServiceAccount.
-_IDENTITIES = (
-    ("AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE"),
-    ("AWS_CONTAINER_CREDENTIALS_FULL_URI",),
-    ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",),
-)
+# Variables that IRSA and EKS Pod Identity, or Azure's workload identity, put into the pods of a ServiceAccount. Google
+# has a metadata server in their place.
+_IDENTITIES = {
+    "s3": (
+        ("AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE"),
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI",),
+        ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",),
+    ),
+    "az": (("AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_FEDERATED_TOKEN_FILE"),),
+}
+_BIND = {
+    "s3": "Bind both ServiceAccounts, of driver and executors, to a role: annotate them for IRSA, associate them for "
+    "EKS Pod Identity.",
+    "az": "Annotate both ServiceAccounts, of driver and executors, with azure.workload.identity/client-id, and label "
+    "the pods with azure.workload.identity/use.",
+}
 # Botocore's providers that read them.
 _IDENTITY_PROVIDERS = ("assume-role-with-web-identity", "container-role")
 
 
-def require_keys(keys: names.Keys, environ: Mapping[str, str], text: str) -> None:
-    """Raises CredentialsMissing if what a Secret should have brought is not in the environment."""
+def require_secret(storage: StorageSpec, secret: str, keys: names.Keys, environ: Mapping[str, str]) -> None:
+    """Raises CredentialsMissing if what the Secret of a storage should have brought is not in the environment."""
+    expected = secret_variables(storage, keys)
+    either = all(item.optional for item in expected)
+    missing = [item for item in expected if not environ.get(item.name) and (either or not item.optional)]
+    if missing and not (either and len(missing) < len(expected)):
+        wanted = [item.key for item in expected if either or not item.optional]
+        text = f"{keys.field}.credentials.secretRef names Secret {secret!r}"
+        raise _missing(text, [item.name for item in missing], wanted, either)
+
+
+def require_keys(keys: names.Keys, environ: Mapping[str, str]) -> None:
+    """Raises CredentialsMissing if the keys of S3 that a Secret should have brought are not in the environment."""
     missing = [name for name in (keys.access, keys.secret) if not environ.get(name)]
     if missing:
-        raise CredentialsMissing(
-            f"{keys.field}.credentials.secretRef {text}, but {' and '.join(missing)} "
-            f"{'is' if len(missing) == 1 else 'are'} not in the environment.",
-            hint=by_place(
-                "The Secret must have the keys accessKeyId and secretAccessKey, or those that secretRef names.",
-                "A command does not read Secrets: set the variables.",
-            ),
-        )
+        wanted = ("accessKeyId", "secretAccessKey")
+        raise _missing(f"{keys.field}.credentials.secretRef is set", missing, wanted, False)
 
 
-def require_identity(keys: names.Keys, environ: Mapping[str, str]) -> None:
+def _missing(text: str, missing: Sequence[str], wanted: Sequence[str], either: bool) -> CredentialsMissing:
+    named = f"neither {' nor '.join(missing)}" if either else " and ".join(missing)
+    verb = "is" if either else "is not" if len(missing) == 1 else "are not"
+    keys = f"{'one of ' if either else ''}the key{'s' if len(wanted) > 1 else ''} {' and '.join(wanted)}"
+    return CredentialsMissing(
+        f"{text}, but {named} {verb} in the environment.",
+        hint=by_place(
+            f"The Secret must have {keys}, or those that secretRef names.",
+            "A command does not read Secrets: set the variables.",
+        ),
+    )
+
+
+def require_identity(scheme: str, keys: names.Keys, environ: Mapping[str, str]) -> None:
     """Raises CredentialsMissing if the environment gives this pod no identity of its own."""
-    if any(all(environ.get(name) for name in group) for group in _IDENTITIES):
+    groups = _IDENTITIES.get(scheme, ())
+    if not groups or any(all(environ.get(name) for name in group) for group in groups):
         return
-    ways = ", nor ".join(" and ".join(group) for group in _IDENTITIES)
+    ways = ", nor ".join(" and ".join(group) for group in groups)
     raise CredentialsMissing(
         f"{keys.field}.credentials.workloadIdentity asks for the pod's own identity, but it has none: "
-        f"neither {ways} is in the environment.",
+        + (f"neither {ways} is in the environment." if len(groups) > 1 else f"{ways} are not in the environment."),
         hint=by_place(
-            "Bind both ServiceAccounts, of driver and executors, to a role: annotate them for IRSA, associate them for "
-            "EKS Pod Identity. Leave credentials out to use what the environment provides.",
+            f"{_BIND[scheme]} Leave credentials out to use what the environment provides.",
             "Leave credentials out to use what the environment provides.",
         ),
     )

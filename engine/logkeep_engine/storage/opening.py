@@ -11,8 +11,9 @@ from logkeep_engine.contract import names
 from logkeep_engine.contract import storage as specs
 from logkeep_engine.errors import StorageRefused, by_place
 from logkeep_engine.storage.base import Storage
-from logkeep_engine.storage.credentials import require_ca_file, require_identity, require_keys, require_signing_keys
+from logkeep_engine.storage.credentials import require_ca_file, require_identity, require_secret, require_signing_keys
 from logkeep_engine.storage.local import LocalStorage
+from logkeep_engine.storage.place import BucketPlace
 
 
 def open_storage(
@@ -28,11 +29,11 @@ def open_storage(
         require_signing_keys(environ)
     ca_file = require_ca_file(secret_keys, environ) if spec.tls is not None else None
     if spec.credentials is not None and spec.credentials.secret_ref is not None:
-        require_keys(secret_keys, environ, f"names Secret {spec.credentials.secret_ref.name!r}")
+        require_secret(spec, spec.credentials.secret_ref.name, secret_keys, environ)
         return open_uri(spec.uri, spec.endpoint, spec.region, environ, keys=secret_keys, ca_file=ca_file)
     identity = spec.credentials is not None and spec.credentials.workload_identity is not None
     if identity:
-        require_identity(secret_keys, environ)
+        require_identity(spec.uri.partition(":")[0], secret_keys, environ)
     return open_uri(spec.uri, spec.endpoint, spec.region, environ, identity=identity, ca_file=ca_file)
 
 
@@ -46,9 +47,11 @@ def open_uri(
     identity: bool = False,
     ca_file: str | None = None,
 ) -> Storage:
-    """Storage at `s3://bucket/prefix` or `file:///path`. Credentials for S3: the `keys` of `environ`, else botocore's
-    own chain; with `identity` those of the pod's ServiceAccount and no others. `ca_file`: certificate authorities to
-    trust as the store; None: botocore's own.
+    """Return the storage at `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or `file:///path`.
+
+    Credentials of an object store: the `keys` of `environ`, else the own chain of the store's library; with `identity`
+    those of the pod's ServiceAccount and no others. `ca_file`: certificate authorities to trust as the store; None: the
+    library's own.
 
     Raises StorageRefused for any other URI; one that may hold a secret is not repeated.
     """
@@ -60,11 +63,26 @@ def open_uri(
     if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
         _refuse_rest(uri, hint="In the name of a folder write %3F and %23.")
         return LocalStorage(uri)
-    if parts.scheme == "s3" and parts.netloc:
+    if parts.scheme in ("s3", "gs", "az") and parts.netloc:
         _refuse_rest(uri, hint=f"End the URI there. {_login()}")
-        from logkeep_engine.storage.s3 import S3Storage  # a run to files does without it
+        # A run does without the storages of other schemes.
+        if parts.scheme == "s3":
+            from logkeep_engine.storage.s3 import S3Storage
 
-        return S3Storage(uri, endpoint, region, environ, keys=keys, identity=identity, ca_file=ca_file)
+            return S3Storage(uri, endpoint, region, environ, keys=keys, identity=identity, ca_file=ca_file)
+        place = BucketPlace(uri, endpoint, region, keys, identity, ca_file)
+        if parts.scheme == "gs":
+            from logkeep_engine.storage.gcs import GcsStorage
+
+            return GcsStorage(place, environ)
+        if endpoint is None:
+            raise StorageRefused(
+                f"{uri}: the URL of the account is missing.",
+                hint=f"Set {keys.part('endpoint')} to https://ACCOUNT.blob.core.windows.net.",
+            )
+        from logkeep_engine.storage.azure import AzureStorage
+
+        return AzureStorage(place, environ)
     raise _no_storage_uri(uri)
 
 
@@ -77,14 +95,17 @@ def _login() -> str:
 
 def _no_storage_uri(uri: str) -> StorageRefused:
     shown = "What was given" if re.search("[@?#]", uri) else repr(uri)
-    return StorageRefused(f"{shown} is not a storage URI.", hint="Write s3://bucket/prefix or file:///path.")
+    return StorageRefused(
+        f"{shown} is not a storage URI.",
+        hint="Write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///path.",
+    )
 
 
 def _refuse_login(parts: SplitResult) -> None:
     """Raises StorageRefused for a user or a password, which would stand in every message with the URI."""
     authority = unquote(parts.netloc)
     # A slash in a password ends the authority early: then only the colon in front of it is left.
-    if "@" in authority or (parts.scheme == "s3" and ":" in authority):
+    if "@" in authority or (parts.scheme != "file" and ":" in authority):
         raise StorageRefused(
             "The storage URI, which is not repeated here, has a user, a password or a port: none belongs there.",
             hint=f"Write s3://bucket/prefix. {_login()}",

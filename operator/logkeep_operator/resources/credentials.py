@@ -11,7 +11,7 @@ from typing import Any
 
 from logkeep_engine.contract import names
 from logkeep_engine.contract.cluster import ClusterSpec, Tls
-from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec, StorageTls, mount_path
+from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec, StorageTls, mount_path, secret_variables
 
 # A pod has one container with one user, whose uid and groups may be the platform's: there is no one to hide files from.
 _READABLE = 0o444
@@ -96,10 +96,10 @@ def _add_kafka(pod: Access, kafka: KafkaAccess, config_map: str | None) -> None:
 
 def _add_keys(pod: Access, storage: StorageSpec, keys: names.Keys) -> None:
     if storage.credentials is not None and storage.credentials.secret_ref is not None:
-        secret = storage.credentials.secret_ref
-        pod.env.append(_from_secret(keys.access, secret.name, secret.access_key_id_key))
-        pod.env.append(_from_secret(keys.secret, secret.name, secret.secret_access_key_key))
-        pod.env.append(_from_secret(keys.token, secret.name, secret.session_token_key, optional=True))
+        secret = storage.credentials.secret_ref.name
+        pod.env.extend(
+            _from_secret(name, secret, key, optional=may) for name, key, may in secret_variables(storage, keys)
+        )
 
 
 def _add_volume(pod: Access, storage: StorageSpec, name: str, *, read_only: bool = False) -> None:

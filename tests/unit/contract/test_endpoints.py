@@ -95,7 +95,7 @@ def test_other_hosts_are_not(host: str) -> None:
 
 
 CONTROL = "may not have line breaks or other control characters"
-WHOLE = "must be s3://bucket/prefix or file:///path, without a user, a password"
+WHOLE = "must be s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///path, without a user"
 FOLDER = "may not have '.' or '..' as the name of a folder"
 
 
@@ -117,7 +117,7 @@ FOLDER = "may not have '.' or '..' as the name of a folder"
         ("file:///backup/x\n", WHOLE),
         ("s3://bucket/\x1b]0;x", WHOLE),
         ("s3://user:pw@bucket/x", WHOLE),
-        ("s3://b/x", "a bucket's name has 3 to 63 of a-z 0-9 . -"),
+        ("s3://b/x", "a bucket's name has 3 to 63 of a-z 0-9 . _ -"),
     ],
 )
 def test_a_uri_leads_nowhere_else_and_breaks_no_line(uri: str, why: str) -> None:

@@ -19,7 +19,7 @@ from logkeep_engine.contract.objects import (
     is_namespace,
 )
 from logkeep_engine.contract.parsing import SpecInvalid, parse_model
-from logkeep_engine.contract.references import CaRef, S3SecretRef
+from logkeep_engine.contract.references import CaRef, StoreSecretRef
 from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.spec import parse_backup
 from tests.unit.operator.world import backup_spec, restore_spec
@@ -136,5 +136,5 @@ def test_every_reference_of_a_spec_takes_names_only(name: str) -> None:
 def test_a_key_of_a_secret_is_one_that_kubernetes_takes(key: str) -> None:
     said = re.escape(f"{key!r} is not a key of a Secret or a ConfigMap")
     with pytest.raises(SpecInvalid, match=f"spec.accessKeyIdKey: {said}"):
-        parse_model(S3SecretRef, {"name": "s3", "accessKeyIdKey": key})
+        parse_model(StoreSecretRef, {"name": "s3", "accessKeyIdKey": key})
     assert parse_model(CaRef, {"name": "ca", "certificateKey": ".ca-bundle.crt"}).certificate_key == ".ca-bundle.crt"

@@ -65,7 +65,7 @@ def test_the_smallest_backup_has_the_documented_defaults() -> None:
         (
             {"storage": {"uri": "file:///a", "volume": {"claimName": "c"}, "tls": {"caSecretRef": {"name": "a"}}}},
             "spec.storage",
-            "tls may be set only with an s3:// uri",
+            "tls may not be set with a file:// uri",
         ),
         (
             {
@@ -265,9 +265,23 @@ BAD_BACKUPS = [
     (backup(topics={"include": ["a"], "excluded": []}), "spec.topics.excluded", "unknown field"),
     ({"topics": {"include": ["a"]}, "storage": {"uri": "s3://bucket"}}, "spec.cluster", "required"),
     (backup(cluster={"bootstrapServers": ["kafka"]}), "spec.cluster.bootstrapServers[0]", "'kafka' is not host:port"),
-    (backup(storage={"uri": "gs://bucket/x"}), "spec.storage.uri", "must be s3://bucket/prefix or file:///path"),
+    (backup(storage={"uri": "b2://bucket/x"}), "spec.storage.uri", "must be s3://bucket/prefix"),
     (backup(storage={"uri": "file:///x", "region": "r"}), "spec.storage", "region may be set only with an s3:// uri"),
     (backup(storage={"uri": "s3://bucket", "volume": {"claimName": "c"}}), "spec.storage", "only with a file:// uri"),
+    (backup(storage={"uri": "gs://bucket", "region": "r"}), "spec.storage", "region may be set only with an s3:// uri"),
+    (backup(storage={"uri": "az://backups/x"}), "spec.storage", "endpoint must be set with an az:// uri"),
+    (
+        backup(storage={"uri": "gs://bucket", "credentials": {"secretRef": {"name": "s", "accountKeyKey": "k"}}}),
+        "spec.storage",
+        "credentials.secretRef.accountKeyKey may be set only with az://",
+    ),
+    (
+        backup(
+            storage={"uri": "s3://bucket", "credentials": {"secretRef": {"name": "s", "serviceAccountKeyKey": "k"}}}
+        ),
+        "spec.storage",
+        "credentials.secretRef.serviceAccountKeyKey may be set only with gs://",
+    ),
     (backup(storage={"uri": "s3://bucket", "credentials": {}}), "spec.storage.credentials", "exactly one of"),
     (backup(segment={"maxBytes": "1.5Gi"}), "spec.segment.maxBytes", "not a whole quantity"),
     (backup(segment={"maxBytes": "2Gi"}), "spec.segment.maxBytes", "between 1Mi and 2147483647"),
@@ -559,7 +573,7 @@ BAD_RESTORES = [
     (
         restore(source={"storage": {"uri": "file:///a"}, "retrieval": {}}),
         "spec.source",
-        "retrieval has no effect with a file:// uri",
+        "retrieval has no effect with a file:// or gs:// uri",
     ),
     (restore(source={**SOURCE, "retrieval": {"tier": "Fast"}}), "spec.source.retrieval.tier", "'Standard', 'Bulk'"),
     (restore(source={**SOURCE, "retrieval": {"days": 0}}), "spec.source.retrieval.days", "greater than or equal to 1"),
@@ -647,7 +661,7 @@ BAD_RESTORES = [
         "spec",
         "emit may only be None with drill, which deletes its topics",
     ),
-    (restore(state={"uri": "bucket"}), "spec.state.uri", "must be s3://bucket/prefix or file:///path"),
+    (restore(state={"uri": "bucket"}), "spec.state.uri", "must be s3://bucket/prefix"),
     (restore(state={"uri": "file:///a", "region": "r"}), "spec.state", "region may be set only with an s3:// uri"),
 ]
 

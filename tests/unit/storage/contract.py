@@ -44,6 +44,9 @@ ODD_NAMES = (
 class StorageContract:
     """Asked of an empty storage that its kind's subclass opens."""
 
+    odd_names: tuple[str, ...] = ODD_NAMES
+    """Names that the storage holds, of those that tempt it to change them."""
+
     @pytest.fixture
     def storage(self) -> Storage:
         """An empty storage of a test's own."""
@@ -327,7 +330,7 @@ class StorageContract:
     # ---- names
 
     def test_names_may_be_odd(self, storage: Storage) -> None:
-        for path in ODD_NAMES:
+        for path in self.odd_names:
             storage.check_path(path)
             storage.create(path, b"one")
             with pytest.raises(ObjectExists):
@@ -335,8 +338,8 @@ class StorageContract:
             assert _written(storage, b"three", path=path, replaces=storage.version(path))
             assert storage.read(path) == b"three"
             assert storage.list(path) == [ObjectInfo(path, 5)]
-        assert [info.path for info in storage.list()] == sorted(ODD_NAMES)
-        storage.delete(ODD_NAMES)
+        assert [info.path for info in storage.list()] == sorted(self.odd_names)
+        storage.delete(self.odd_names)
         assert storage.list() == []
 
     def test_a_path_cannot_leave_the_storage(self, storage: Storage) -> None:

@@ -18,7 +18,10 @@ def test_uris_decide_what_is_opened() -> None:
     s3 = open_uri("s3://bucket/pre/fix/", endpoint="http://user:secret@host:9000")
     assert isinstance(s3, S3Storage)
     assert repr(s3) == "S3Storage('s3://bucket/pre/fix', endpoint='http://host:9000')"
-    for uri in ("gs://bucket", "file://host/path", "/path", "s3:///prefix"):
+    assert repr(open_uri("gs://bucket/pre/")) == "GcsStorage('gs://bucket/pre', endpoint='Google Cloud Storage')"
+    azure = open_uri("az://container/pre/", endpoint="https://account.blob.core.windows.net")
+    assert repr(azure) == "AzureStorage('az://container/pre', endpoint='https://account.blob.core.windows.net')"
+    for uri in ("b2://bucket", "file://host/path", "/path", "s3:///prefix", "gs:///prefix", "az:///prefix"):
         with pytest.raises(StorageRefused, match="is not a storage URI"):
             open_uri(uri)
 
@@ -33,6 +36,8 @@ def test_uris_decide_what_is_opened() -> None:
         "s3://AKIAKEY%3Ahunter2%40bucket/p",
         "file://AKIAKEY:hunter2@host/p",
         "gs://AKIAKEY:hunter2@bucket/p",
+        "az://AKIAKEY:hunter2@bucket/p",
+        "b2://AKIAKEY:hunter2@bucket/p",
     ],
 )
 def test_a_login_in_a_uri_is_refused_and_not_repeated(uri: str) -> None:
@@ -49,7 +54,7 @@ def test_a_login_in_a_uri_is_refused_and_not_repeated(uri: str) -> None:
         "s3:/AKIAKEY:hunter2@bucket/p",
         "AKIAKEY:hunter2@bucket/p",
         "/p?AKIAKEY=hunter2",
-        "gs://bucket/#hunter2",
+        "b2://bucket/#hunter2",
     ],
 )
 def test_what_is_no_uri_is_not_repeated_if_it_may_hold_a_secret(uri: str) -> None:

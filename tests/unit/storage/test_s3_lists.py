@@ -14,8 +14,8 @@ import pytest
 from logkeep_engine.contract import names
 from logkeep_engine.errors import ListUnreliable
 from logkeep_engine.storage import open_uri
+from logkeep_engine.storage.place import BucketPlace
 from logkeep_engine.storage.s3.pages import marked
-from logkeep_engine.storage.s3.place import S3Place
 from logkeep_engine.storage.s3.unseen import old_versions, unfinished_uploads
 
 LOGIN = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key"}
@@ -161,7 +161,7 @@ def test_a_list_that_cannot_be_whole_is_refused(store: Store, what: str) -> None
         assert len(asked) <= 2
 
 
-PLACE = S3Place("s3://bucket/x", None, None, names.OWN_KEYS, False)
+PLACE = BucketPlace("s3://bucket/x", None, None, names.OWN_KEYS, False)
 
 
 class Pages:

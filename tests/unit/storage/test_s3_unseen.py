@@ -7,12 +7,12 @@ import pytest
 
 from logkeep_engine.contract import names
 from logkeep_engine.errors import StorageRefused
+from logkeep_engine.storage.place import BucketPlace
 from logkeep_engine.storage.s3.errors import NotUnderstood
-from logkeep_engine.storage.s3.place import S3Place
 from logkeep_engine.storage.s3.storage import S3Storage
 from logkeep_engine.storage.s3.unseen import old_versions, unfinished_uploads
 
-PLACE = S3Place("s3://bucket/archive", None, None, names.OWN_KEYS, False)
+PLACE = BucketPlace("s3://bucket/archive", None, None, names.OWN_KEYS, False)
 
 
 class Answers:

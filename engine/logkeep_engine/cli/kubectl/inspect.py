@@ -27,9 +27,8 @@ from logkeep_engine.cli.output import say
 from logkeep_engine.contract import names
 from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.parsing import parse_model
-from logkeep_engine.contract.references import S3SecretRef
 from logkeep_engine.contract.retention import Retention
-from logkeep_engine.contract.storage import ArchiveSpec, StorageTls
+from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec, StorageTls, secret_variables
 from logkeep_engine.errors import ArchiveDamaged, ArchiveRolledBack, CredentialsMissing, SpecError, StorageRefused
 
 if TYPE_CHECKING:
@@ -133,9 +132,9 @@ def _open(cluster: Kubernetes, spec: ArchiveSpec, files: ExitStack) -> Storage:
         if spec.credentials is not None:
             say("The pods use their own identity (workloadIdentity). Here your own credentials are used.")
         return open_storage(spec.model_copy(update={"credentials": None}), environ)
-    for name in (names.OWN_KEYS.access, names.OWN_KEYS.secret, names.OWN_KEYS.token):
-        environ.pop(name, None)  # a token of the user's own does not belong to the keys of a Secret
-    return open_storage(spec, {**environ, **secret_keys(cluster, spec.credentials.secret_ref)})
+    for variable in secret_variables(spec, names.OWN_KEYS):
+        environ.pop(variable.name, None)  # a token of the user's own does not belong to the keys of a Secret
+    return open_storage(spec, {**environ, **secret_keys(cluster, spec)})
 
 
 def ca_file(cluster: Kubernetes, tls: StorageTls, files: ExitStack) -> str:
@@ -158,22 +157,20 @@ def ca_file(cluster: Kubernetes, tls: StorageTls, files: ExitStack) -> str:
     return file.name
 
 
-def secret_keys(cluster: Kubernetes, reference: S3SecretRef) -> dict[str, str]:
+def secret_keys(cluster: Kubernetes, spec: StorageSpec) -> dict[str, str]:
     """Return the keys of the object store, under the names that the engine reads them by."""
-    secret = reference.name
+    assert spec.credentials is not None
+    assert spec.credentials.secret_ref is not None
+    secret = spec.credentials.secret_ref.name
     data = cluster.get("Secret", secret).get("data") or {}
-    wanted = {
-        names.OWN_KEYS.access: reference.access_key_id_key,
-        names.OWN_KEYS.secret: reference.secret_access_key_key,
-        names.OWN_KEYS.token: reference.session_token_key,
-    }
-    missing = [key for name, key in wanted.items() if key not in data and name != names.OWN_KEYS.token]
+    wanted = secret_variables(spec, names.OWN_KEYS)
+    missing = [item.key for item in wanted if item.key not in data and not item.optional]
     if missing:
         raise CredentialsMissing(
             f"Secret {secret!r} in namespace {cluster.namespace} has no key {' and no key '.join(missing)}.",
             hint=f"It has the keys {', '.join(sorted(data)) or 'none'}.",
         )
-    return {name: _decoded(secret, key, data[key]) for name, key in wanted.items() if key in data}
+    return {item.name: _decoded(secret, item.key, data[item.key]) for item in wanted if item.key in data}
 
 
 def _decoded(secret: str, key: str, value: str) -> str:

@@ -13,8 +13,8 @@ from typing import Any
 
 from logkeep_engine.errors import ObjectMissing, StorageRefused
 from logkeep_engine.storage.base import ColdObject, ObjectInfo
+from logkeep_engine.storage.place import BucketPlace
 from logkeep_engine.storage.s3.errors import RetrievedAlready
-from logkeep_engine.storage.s3.place import S3Place
 from logkeep_engine.storage.s3.requests import Requests
 
 _ARCHIVED = {"GLACIER", "DEEP_ARCHIVE"}
@@ -22,7 +22,7 @@ _TIERED = "INTELLIGENT_TIERING"  # its objects are cold in two of its tiers, whi
 _ASKED_AT_ONCE = 16
 
 
-def cold_objects(place: S3Place, requests: Requests, listed: Iterable[ObjectInfo]) -> tuple[ColdObject, ...]:
+def cold_objects(place: BucketPlace, requests: Requests, listed: Iterable[ObjectInfo]) -> tuple[ColdObject, ...]:
     """See `Storage.cold`."""
     asked = [info for info in listed if info.storage_class in _ARCHIVED or info.storage_class == _TIERED]
     if not asked:
@@ -32,7 +32,7 @@ def cold_objects(place: S3Place, requests: Requests, listed: Iterable[ObjectInfo
         return tuple(item for item in found if item is not None)
 
 
-def _look(place: S3Place, requests: Requests, info: ObjectInfo) -> ColdObject | None:
+def _look(place: BucketPlace, requests: Requests, info: ObjectInfo) -> ColdObject | None:
     try:
         answer: dict[str, Any] = requests.call("head_object", info.path, Key=place.key(info.path))
     except ObjectMissing:
@@ -45,7 +45,7 @@ def _look(place: S3Place, requests: Requests, info: ObjectInfo) -> ColdObject | 
     return ColdObject(info, retrieving='ongoing-request="true"' in said)
 
 
-def retrieve(place: S3Place, requests: Requests, cold: ColdObject, days: int, tier: str) -> None:
+def retrieve(place: BucketPlace, requests: Requests, cold: ColdObject, days: int, tier: str) -> None:
     """See `Storage.retrieve`. From its archive tiers INTELLIGENT_TIERING brings an object back for good."""
     path = cold.info.path
     kept = {} if cold.info.storage_class == _TIERED else {"Days": days}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,8 +10,8 @@ from typing import Any, TypeVar
 
 from logkeep_engine.contract import names
 from logkeep_engine.storage.credentials import only_identity, require_keys
+from logkeep_engine.storage.place import BucketPlace
 from logkeep_engine.storage.s3.parts import UploadMemory, UploadPart
-from logkeep_engine.storage.s3.place import S3Place
 
 QUICK_TIMEOUT = 5.0  # seconds without a byte of the answer to a request that is small, in its first attempts
 BODY_TIMEOUT = 30.0  # the same for others, and in later attempts: a store may be slow instead of gone
@@ -29,10 +28,9 @@ class S3Connection:
     """The means of one process to speak to a store: clients for small requests and for large ones, threads that send
     parts, and memory for them."""
 
-    def __init__(self, process: int, create: CreateClient) -> None:
+    def __init__(self, create: CreateClient) -> None:
         """`create` makes a client; its errors are the caller's. The client for large requests waits for the first of
         them."""
-        self.process = process
         self._quick = create(5, QUICK_TIMEOUT)
         self._create = create
         self._bodies: Any = None
@@ -76,7 +74,7 @@ class S3Connection:
                 client.close()
 
 
-def connect(place: S3Place, environ: Mapping[str, str]) -> S3Connection:
+def connect(place: BucketPlace, environ: Mapping[str, str]) -> S3Connection:
     """Make the connection of this process. Raises CredentialsMissing if another store's keys would be found instead."""
     from botocore.config import Config  # slow to import; a driver that archives to files does without
     from botocore.handlers import add_expect_header
@@ -86,7 +84,7 @@ def connect(place: S3Place, environ: Mapping[str, str]) -> S3Connection:
     if region is None and place.endpoint is not None:
         region = "us-east-1"  # any name will do for a store of one's own, but the signature needs one
     if place.keys.access != names.OWN_KEYS.access:  # botocore would look elsewhere, and find those of another store
-        require_keys(place.keys, environ, "is set")
+        require_keys(place.keys, environ)
     of_environment = {} if place.identity else environ
     key = of_environment.get(place.keys.access) or None
     secret = of_environment.get(place.keys.secret) or None
@@ -113,10 +111,10 @@ def connect(place: S3Place, environ: Mapping[str, str]) -> S3Connection:
         made.meta.events.unregister("before-call.s3", add_expect_header)  # a round trip more for each part
         return made
 
-    return S3Connection(os.getpid(), client)
+    return S3Connection(client)
 
 
-def _config(place: S3Place) -> dict[str, Any]:
+def _config(place: BucketPlace) -> dict[str, Any]:
     """Return the settings of all clients."""
     config: dict[str, Any] = {
         "max_pool_connections": 64,

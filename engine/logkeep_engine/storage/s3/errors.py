@@ -15,7 +15,8 @@ from logkeep_engine.errors import (
     StorageUnavailable,
     by_place,
 )
-from logkeep_engine.storage.s3.place import S3Place
+from logkeep_engine.storage.object_store import PastEndError
+from logkeep_engine.storage.place import BucketPlace
 
 _MISSING_BUCKET = {"NoSuchBucket"}
 _MISSING_OBJECT = {"NoSuchKey", "404"}
@@ -46,10 +47,6 @@ MAY_PASS = {
 }
 
 
-class PastEndError(LogkeepError):
-    """A range that starts at or after an object's end."""
-
-
 class NotUnderstood(StorageRefused):
     """The store does not know what it was asked for, or some of it."""
 
@@ -62,7 +59,7 @@ class UploadGone(StorageRefused):
     """The multipart upload is not known: aborted by another client, or completed by a request whose answer was lost."""
 
 
-def translate(error: Exception, place: S3Place, path: str) -> LogkeepError:
+def translate(error: Exception, place: BucketPlace, path: str) -> LogkeepError:
     """Our error for one of botocore, by the code that the store sent.
 
     The store's message is left out: it may quote what was signed.
@@ -106,17 +103,17 @@ def translate(error: Exception, place: S3Place, path: str) -> LogkeepError:
     )
 
 
-def _endpoint_and_region(place: S3Place) -> str:
+def _endpoint_and_region(place: BucketPlace) -> str:
     return f"{place.keys.part('endpoint')} and {place.keys.part('region')}"
 
 
-def _authorities(place: S3Place) -> str:
+def _authorities(place: BucketPlace) -> str:
     """Return where the certificate authorities come from that are trusted as the store."""
     given = place.keys.ca_file if place.ca_file else "AWS_CA_BUNDLE, if it is set"
     return by_place(f"of {place.keys.field}.tls", f"in the file of {given}")
 
 
-def _translate_answer(error: Any, place: S3Place, name: str) -> LogkeepError:
+def _translate_answer(error: Any, place: BucketPlace, name: str) -> LogkeepError:
     code = str(error.response.get("Error", {}).get("Code", ""))
     status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     where = place.where

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from logkeep_engine.errors import ListUnreliable
-from logkeep_engine.storage.s3.place import S3Place
+from logkeep_engine.storage.place import BucketPlace
 from logkeep_engine.storage.s3.requests import Requests
 
 _HINT = (
@@ -19,7 +19,7 @@ _HINT = (
 Page = dict[str, Any]
 
 
-def listed(place: S3Place, requests: Requests, prefix: str) -> Iterator[Page]:
+def listed(place: BucketPlace, requests: Requests, prefix: str) -> Iterator[Page]:
     """Yield the pages of the list of objects below `prefix`.
 
     After a page that lacks the token of the next one, the older form of the request continues after the last key:
@@ -44,7 +44,7 @@ def listed(place: S3Place, requests: Requests, prefix: str) -> Iterator[Page]:
         progress.check_next(at)
 
 
-def marked(place: S3Place, requests: Requests, prefix: str, method: str, marker: str) -> Iterator[Page]:
+def marked(place: BucketPlace, requests: Requests, prefix: str, method: str, marker: str) -> Iterator[Page]:
     """Yield the pages of a list whose places have two markers, the key and `marker`. Raises ListUnreliable if a page
     lacks one of the next page, or if a page leads back to another."""
     progress, at = _Progress(place, prefix), dict[str, str]()
@@ -64,7 +64,7 @@ def marked(place: S3Place, requests: Requests, prefix: str, method: str, marker:
 class _Progress:
     """Notes what the pages of one list have said."""
 
-    def __init__(self, place: S3Place, prefix: str) -> None:
+    def __init__(self, place: BucketPlace, prefix: str) -> None:
         self._place = place
         self._prefix = prefix
         self._first: set[str] = set()

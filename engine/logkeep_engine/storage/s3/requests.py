@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
-import os
-import random
-import threading
-import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from enum import IntEnum
@@ -15,53 +10,17 @@ from typing import Any, TypeVar
 
 from logkeep_kernel import crc32c
 
-from logkeep_engine.errors import LogkeepError, StorageRefused, StorageUnavailable
+from logkeep_engine.errors import LogkeepError, StorageRefused
+from logkeep_engine.storage.per_process import PerProcess
+from logkeep_engine.storage.place import BucketPlace
+from logkeep_engine.storage.retry import retried
 from logkeep_engine.storage.s3.connection import S3Connection, connect
 from logkeep_engine.storage.s3.errors import NotUnderstood, is_silence, translate
 from logkeep_engine.storage.s3.parts import UploadPart
-from logkeep_engine.storage.s3.place import S3Place
-
-# ---- retry
-
-# Sends a request to a store again if it has failed for a reason that may pass.
-
-
-PATIENCE = 20.0  # seconds during which a request that failed for a reason that may pass is sent again
-ATTEMPTS = 3  # at least, however long each took
-_FIRST_PAUSE = 0.2
-_LONGEST_PAUSE = 4.0
-
-T = TypeVar("T")
-
-
-def retried(
-    action: Callable[[int], T],
-    translate: Callable[[Exception], LogkeepError],
-    before_next: Callable[[Exception], None],
-) -> T:
-    """Do it again until it succeeds, as long as `PATIENCE` and `ATTEMPTS` allow.
-
-    `action` gets the number of its attempt, from 0. `translate` names what it raised: StorageUnavailable may pass, any
-    other error is raised at once. `before_next` gets what it raised before it is tried again.
-    """
-    deadline = time.monotonic() + PATIENCE
-    pause = _FIRST_PAUSE
-    for attempt in itertools.count():
-        try:
-            return action(attempt)
-        except Exception as error:
-            ours = translate(error)
-            wait = pause * (0.5 + random.random())
-            late = time.monotonic() + wait > deadline
-            if not isinstance(ours, StorageUnavailable) or (late and attempt + 1 >= ATTEMPTS):
-                raise ours from error
-            before_next(error)
-        time.sleep(wait)
-        pause = min(pause * 2, _LONGEST_PAUSE)
-    raise AssertionError("unreachable")
-
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class Checks(IntEnum):
@@ -91,26 +50,14 @@ class Requests:
     `method` is one of botocore's S3 client; `path` is what an error is about.
     """
 
-    def __init__(self, place: S3Place, environ: Mapping[str, str]) -> None:
+    def __init__(self, place: BucketPlace, environ: Mapping[str, str]) -> None:
         self._place = place
-        self._environ = environ
-        self._connecting = threading.Lock()
-        self._connection: S3Connection | None = None
-        # Kept so that a child process does not close connections that its parent still uses.
-        self._inherited: list[S3Connection] = []
+        self._connection = PerProcess(lambda: connect(place, environ))
         self._checks = Checks.OBJECTS
 
     def connection(self) -> S3Connection:
         """This process's own connection; the first call makes it."""
-        process = os.getpid()
-        with self._connecting:
-            connection = self._connection
-            if connection is not None and connection.process == process:
-                return connection
-            if connection is not None:
-                self._inherited.append(connection)
-            self._connection = connect(self._place, self._environ)
-            return self._connection
+        return self._connection.get()
 
     def call(self, method: str, path: str, **arguments: Any) -> Any:
         """Send a small request, without a body or with a short one."""

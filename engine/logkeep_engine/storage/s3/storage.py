@@ -20,10 +20,11 @@ from logkeep_engine.storage.base import (
     UnseenObject,
     is_object_path,
 )
+from logkeep_engine.storage.object_store import PastEndError
+from logkeep_engine.storage.place import BucketPlace
 from logkeep_engine.storage.s3.cold import cold_objects, retrieve
-from logkeep_engine.storage.s3.errors import MAY_PASS, PastEndError
+from logkeep_engine.storage.s3.errors import MAY_PASS
 from logkeep_engine.storage.s3.pages import listed
-from logkeep_engine.storage.s3.place import S3Place
 from logkeep_engine.storage.s3.requests import Requests
 from logkeep_engine.storage.s3.unseen import abort_upload, old_versions, unfinished_uploads
 from logkeep_engine.storage.s3.writer import S3Writer
@@ -53,7 +54,7 @@ class S3Storage(Storage):
         identity: bool = False,
         ca_file: str | None = None,
     ) -> None:
-        self._place = S3Place(uri, endpoint, region, keys, identity, ca_file)
+        self._place = BucketPlace(uri, endpoint, region, keys, identity, ca_file)
         self._requests = Requests(self._place, environ)
         self.uri = self._place.uri
 

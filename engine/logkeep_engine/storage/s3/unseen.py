@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from logkeep_engine.errors import ListUnreliable, StorageRefused
 from logkeep_engine.storage.base import UnseenObject, is_object_path
+from logkeep_engine.storage.place import BucketPlace
 from logkeep_engine.storage.s3.errors import NotUnderstood, UploadGone
 from logkeep_engine.storage.s3.pages import marked
-from logkeep_engine.storage.s3.place import S3Place
 from logkeep_engine.storage.s3.requests import Requests
 
 
-def old_versions(place: S3Place, requests: Requests, prefix: str) -> Iterator[UnseenObject]:
+def old_versions(place: BucketPlace, requests: Requests, prefix: str) -> Iterator[UnseenObject]:
     """Yield the versions of objects below `prefix` that are not current, without markers of deletions, which hold
     nothing. Raises StorageRefused if the store does not report it, unless the bucket has never had versions."""
     try:
@@ -28,7 +28,7 @@ def old_versions(place: S3Place, requests: Requests, prefix: str) -> Iterator[Un
         _require_no_versions(place, requests, prefix, error)
 
 
-def unfinished_uploads(place: S3Place, requests: Requests, prefix: str) -> Iterator[UnseenObject]:
+def unfinished_uploads(place: BucketPlace, requests: Requests, prefix: str) -> Iterator[UnseenObject]:
     """Yield the uploads below `prefix` that were begun and not ended. Raises StorageRefused if the store does not
     report it."""
     try:
@@ -49,7 +49,7 @@ def unfinished_uploads(place: S3Place, requests: Requests, prefix: str) -> Itera
         ) from error
 
 
-def abort_upload(requests: Requests, place: S3Place, item: UnseenObject) -> None:
+def abort_upload(requests: Requests, place: BucketPlace, item: UnseenObject) -> None:
     """End an upload. One that has ended is not an error."""
     try:
         requests.call("abort_multipart_upload", item.path, Key=place.key(item.path), UploadId=item.id)
@@ -57,7 +57,7 @@ def abort_upload(requests: Requests, place: S3Place, item: UnseenObject) -> None
         return
 
 
-def _require_no_versions(place: S3Place, requests: Requests, prefix: str, refusal: StorageRefused) -> None:
+def _require_no_versions(place: BucketPlace, requests: Requests, prefix: str, refusal: StorageRefused) -> None:
     where = f"older versions of objects below {place.name_of(prefix)}"
     try:
         status = requests.call("get_bucket_versioning", prefix).get("Status")

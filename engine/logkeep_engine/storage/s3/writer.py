@@ -11,9 +11,9 @@ from logkeep_kernel import crc32c_combined
 
 from logkeep_engine.errors import LogkeepError, ObjectExists, ObjectMissing
 from logkeep_engine.storage.base import ANYTHING, Buffer, ObjectWriter
+from logkeep_engine.storage.place import BucketPlace
 from logkeep_engine.storage.s3.errors import UploadGone
 from logkeep_engine.storage.s3.parts import UploadPart
-from logkeep_engine.storage.s3.place import S3Place
 from logkeep_engine.storage.s3.requests import Requests, base64_of
 
 
@@ -30,7 +30,7 @@ class S3Writer(ObjectWriter):
     their way.
     """
 
-    def __init__(self, place: S3Place, requests: Requests, path: str, replaces: str | None) -> None:
+    def __init__(self, place: BucketPlace, requests: Requests, path: str, replaces: str | None) -> None:
         self._key = place.key(path)
         self._name = f"{place.uri}/{path}"
         self._requests = requests

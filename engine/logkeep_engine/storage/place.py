@@ -1,4 +1,4 @@
-"""Where the objects of an S3 storage lie, and whose keys open it."""
+"""Where the objects of an object store lie, and whose keys open it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from urllib.parse import urlsplit
 from logkeep_engine.contract import names
 from logkeep_engine.storage.base import require_object_path
 
+_NAMES = {"s3": "AWS", "gs": "Google Cloud Storage", "az": "Azure"}
+
 
 @dataclass(frozen=True, slots=True)
-class S3Place:
-    """A prefix of a bucket. `uri`, `endpoint` and `region` as in the resource; None: botocore's own. Holds no secrets.
+class BucketPlace:
+    """A prefix of a bucket, or of a container. `uri`, `endpoint` and `region` as in the resource; None: the own ones of
+    the store's library. Holds no secrets.
 
-    The `keys` of the environment open it, else botocore's own chain; with `identity` the identity of the pod's
-    ServiceAccount and nothing else. `ca_file`: the certificate authorities to trust; None: botocore's own.
+    The `keys` of the environment open it, else the library's own chain; with `identity` the identity of the pod's
+    ServiceAccount and nothing else. `ca_file`: the certificate authorities to trust; None: the library's own.
     """
 
     uri: str
@@ -23,6 +26,7 @@ class S3Place:
     keys: names.Keys
     identity: bool
     ca_file: str | None = None
+    scheme: str = field(init=False)
     bucket: str = field(init=False)
     prefix: str = field(init=False)  # in front of every key: empty, or with a slash at its end
 
@@ -30,6 +34,7 @@ class S3Place:
         parts = urlsplit(self.uri)
         folder = parts.path.strip("/")
         object.__setattr__(self, "uri", self.uri.rstrip("/"))
+        object.__setattr__(self, "scheme", parts.scheme)
         object.__setattr__(self, "bucket", parts.netloc)
         object.__setattr__(self, "prefix", f"{folder}/" if folder else "")
 
@@ -40,12 +45,12 @@ class S3Place:
 
     def name_of(self, path: str) -> str:
         """Return an object, or with an empty path the storage, for messages."""
-        return f"s3://{self.bucket}/{self.prefix}{path}" if path else self.uri
+        return f"{self.scheme}://{self.bucket}/{self.prefix}{path}" if path else self.uri
 
     @property
     def where(self) -> str:
         """The endpoint without user info, for messages; also of one that is not a URL."""
         if self.endpoint is None:
-            return "AWS"
+            return _NAMES[self.scheme]
         scheme, separator, rest = self.endpoint.rpartition("://")
         return f"{scheme}{separator}{rest.rpartition('@')[2].partition('/')[0]}"

@@ -1,0 +1,292 @@
+"""The interface of a storage over Azure's client."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from logkeep_engine.errors import LogkeepError, ObjectExists, ObjectMissing, StorageRefused, StorageUnavailable
+from logkeep_engine.storage.azure.errors import translate
+from logkeep_engine.storage.base import (
+    ANYTHING,
+    PART_BYTES,
+    ColdObject,
+    LockedObject,
+    ObjectInfo,
+    ObjectWriter,
+    UnseenObject,
+    is_object_path,
+)
+from logkeep_engine.storage.object_store import CONNECT_TIMEOUT, CONNECTIONS, READ_TIMEOUT, ObjectStore, PartsWriter
+from logkeep_engine.storage.place import BucketPlace
+
+_PARTS_AT_ONCE = 4
+_PAGE = 5000  # the most that the service lists at once
+_ARCHIVE = "Archive"
+_FOLDER = "hdi_isfolder"  # metadata of an entry that stands for a folder where names form a hierarchy
+_UNCOMMITTED = "uncommitted"
+
+
+class AzureStorage(ObjectStore[Any]):
+    """A prefix of a container, in the account whose URL is the `endpoint`. An object's version is its ETag."""
+
+    def _connect(self, environ: Mapping[str, str]) -> Any:
+        # slow to import, and only this storage needs them
+        from azure.core.pipeline.transport import RequestsTransport
+        from azure.storage.blob import ContainerClient
+        from requests import Session
+        from requests.adapters import HTTPAdapter
+
+        place = self._place
+        session = Session()
+        session.mount("https://", HTTPAdapter(pool_maxsize=CONNECTIONS))
+        session.mount("http://", HTTPAdapter(pool_maxsize=CONNECTIONS))
+        trusted = {} if place.ca_file is None else {"connection_verify": place.ca_file}
+        client: Any = ContainerClient
+        return client(
+            place.endpoint,
+            place.bucket,
+            credential=_credential(place, environ),
+            transport=RequestsTransport(session=session, session_owner=False),
+            retry_total=0,  # our own patience repeats a request
+            connection_timeout=CONNECT_TIMEOUT,
+            read_timeout=READ_TIMEOUT,
+            max_single_get_size=PART_BYTES,
+            max_chunk_get_size=PART_BYTES,
+            max_single_put_size=2 * PART_BYTES,  # more than any object that is sent in one request
+            **trusted,
+        )
+
+    def _translate(self, error: Exception, path: str) -> LogkeepError:
+        return translate(error, self._place, path)
+
+    def check(self) -> None:
+        self.ask("", lambda container: next(iter(self._listed(container, "", results_per_page=1)), None))
+
+    def check_path(self, path: str) -> None:
+        if "\\" in path or any(part.endswith(".") for part in path.split("/")):
+            raise StorageRefused(
+                f"{self.uri}/{path}: {self._place.where} holds no name with a backslash, or with a dot at the end of a "
+                "part of it.",
+                hint="Exclude the topic, or use another store.",
+            )
+
+    def _blob(self, container: Any, path: str) -> Any:
+        key = self._place.key(path)
+        self.check_path(path)
+        return container.get_blob_client(key)
+
+    def create(self, path: str, data: bytes) -> None:
+        self.upload(path, data, {"overwrite": False})
+
+    def put(self, path: str, data: bytes) -> None:
+        self.upload(path, data, {"overwrite": True})
+
+    def upload(self, path: str, data: bytes, condition: Mapping[str, Any]) -> None:
+        """Write an object in one request, under a condition on what is there."""
+        self._place.key(path)
+        self.ask(
+            path,
+            lambda container: self._blob(container, path).upload_blob(data, validate_content=True, **condition),
+        )
+
+    def writer(self, path: str, *, replaces: str | None = ANYTHING) -> ObjectWriter:
+        self._place.key(path)
+        self.check_path(path)
+        return AzureWriter(self, path, replaces)
+
+    def version(self, path: str) -> str | None:
+        self._place.key(path)
+        try:
+            return str(self.ask(path, lambda container: self._blob(container, path).get_blob_properties().etag))
+        except ObjectMissing:
+            return None
+
+    def _read(self, connection: Any, path: str, start: int, end: int | None) -> bytes:
+        length = None if end is None else end - start
+        data: bytes = self._blob(connection, path).download_blob(start, length).readall()
+        return data
+
+    def list(self, prefix: str = "") -> list[ObjectInfo]:
+        found = self.ask("", lambda container: [*self._listed(container, prefix, include=["metadata"])])
+        return sorted(
+            (
+                ObjectInfo(path, blob.size, blob.last_modified.timestamp(), str(blob.blob_tier or ""))
+                for blob in found
+                if is_object_path(path := self._path_of(blob.name, prefix)) and not (blob.metadata or {}).get(_FOLDER)
+            ),
+            key=lambda info: info.path,
+        )
+
+    def _path_of(self, key: str, prefix: str) -> str:
+        """Return the path of a key. Refuses one of elsewhere: what is listed may be deleted."""
+        if not key.startswith(self._place.prefix + prefix):
+            raise StorageRefused(
+                f"{self._place.where}: the list of objects below {self._place.name_of(prefix)} has {key!r}, which was "
+                "not asked for.",
+                hint="A backup cannot be trusted to a store that ignores the prefix of a list.",
+            )
+        return key[len(self._place.prefix) :]
+
+    def _listed(self, container: Any, prefix: str, **options: Any) -> Iterable[Any]:
+        wanted = {"results_per_page": _PAGE, **options}
+        found: Iterable[Any] = container.list_blobs(name_starts_with=self._place.prefix + prefix, **wanted)
+        return found
+
+    def _delete_one(self, connection: Any, path: str, version: str | None) -> None:
+        blob = connection.get_blob_client(self._place.key(path))  # also one whose name we would not write
+        if version == _UNCOMMITTED:
+            from azure.core import MatchConditions
+
+            # Only a commit ends what was sent: an empty object takes its place, if none has, and is deleted at once.
+            made = blob.commit_block_list([], match_condition=MatchConditions.IfMissing)
+            blob.delete_blob(etag=made["etag"], match_condition=MatchConditions.IfNotModified)
+        elif version is not None:
+            blob.delete_blob(version_id=version)
+        else:
+            blob.delete_blob(delete_snapshots="include")
+
+    def _lock_of(self, connection: Any, path: str, version: str | None) -> LockedObject | None:
+        blob = connection.get_blob_client(self._place.key(path))
+        found = blob.get_blob_properties(version_id=version)
+        until = found.immutability_policy.expiry_time
+        if until is None and not found.has_legal_hold:
+            return None
+        return LockedObject(path, None if until is None else until.timestamp(), bool(found.has_legal_hold))
+
+    def unseen(self, prefix: str) -> tuple[UnseenObject, ...]:
+        """Older versions, and what killed writers have sent. Raises StorageRefused if the container holds deleted
+        objects (soft delete), which nobody can delete before their time."""
+        include = ["versions", "uncommittedblobs", "deleted", "metadata"]
+        visible = {info.path for info in self.list(prefix)}
+        found = self.ask("", lambda container: [*self._listed(container, prefix, include=include)])
+        unseen: list[UnseenObject] = []
+        for blob in found:
+            path = self._path_of(blob.name, prefix)
+            if not is_object_path(path) or (blob.metadata or {}).get(_FOLDER):
+                continue
+            if blob.deleted:
+                raise StorageRefused(
+                    f"{self.uri}/{path} was deleted, and {self._place.where} keeps it (soft delete).",
+                    hint="What is to be erased would stay there: switch soft delete off for the account, and begin "
+                    "again when its time has passed.",
+                )
+            if blob.version_id and not blob.is_current_version:
+                unseen.append(UnseenObject(path, str(blob.version_id), is_version=True))
+            elif path not in visible:
+                unseen.append(UnseenObject(path, _UNCOMMITTED))
+        return tuple(unseen)
+
+    def cold(self, listed: Iterable[ObjectInfo]) -> tuple[ColdObject, ...]:
+        asked = [info for info in listed if info.storage_class == _ARCHIVE]
+        found = (self._look(info) for info in asked)
+        return tuple(item for item in found if item is not None)
+
+    def _look(self, info: ObjectInfo) -> ColdObject | None:
+        def look(container: Any) -> Any:
+            return self._blob(container, info.path).get_blob_properties()
+
+        try:
+            found = self.ask(info.path, look)
+        except ObjectMissing:
+            return None  # whoever reads it says so
+        if found.blob_tier != _ARCHIVE:
+            return None
+        return ColdObject(info, retrieving=bool(found.archive_status))
+
+    def retrieve(self, cold: ColdObject, days: int, tier: str) -> None:
+        """Rehydrate an object. It stays readable: `days` is for stores that bring back a copy."""
+        priority = "High" if tier == "Expedited" else "Standard"
+
+        def wake(container: Any) -> None:
+            self._blob(container, cold.info.path).set_standard_blob_tier("Hot", rehydrate_priority=priority)
+
+        self.ask(cold.info.path, wake)
+
+
+class AzureWriter(PartsWriter):
+    """Blocks that are sent side by side, and a list of them at the end, which makes the object.
+
+    What was sent and not listed is invisible, and the service drops it in a week. Two writers of one name share their
+    blocks' place: the commit of one drops what the other has sent.
+    """
+
+    def __init__(self, storage: AzureStorage, path: str, replaces: str | None) -> None:
+        super().__init__(path, _PARTS_AT_ONCE)
+        self._storage = storage
+        self._replaces = replaces
+        self._id = secrets.token_hex(8)  # blocks of another writer must not be taken for ours
+
+    def _condition(self) -> dict[str, Any]:
+        from azure.core import MatchConditions
+
+        if self._replaces == ANYTHING:
+            return {}
+        if self._replaces is None:
+            return {"match_condition": MatchConditions.IfMissing}
+        return {"etag": self._replaces, "match_condition": MatchConditions.IfNotModified}
+
+    def _put(self, data: bytes) -> None:
+        self._storage.upload(self._path, data, {"overwrite": self._replaces is not None, **self._put_condition()})
+
+    def _put_condition(self) -> dict[str, Any]:
+        return {} if self._replaces is None else self._condition()
+
+    def _block(self, number: int) -> str:
+        return f"{self._id}-{number:06}"
+
+    def _send(self, number: int, part: bytearray) -> None:
+        def send(container: Any) -> None:
+            blob = self._storage._blob(container, self._path)
+            blob.stage_block(self._block(number), bytes(part), validate_content=True)
+
+        self._storage.ask(self._path, send)
+
+    def _finish(self, count: int) -> None:
+        from azure.core.exceptions import HttpResponseError
+        from azure.storage.blob import BlobBlock
+
+        def finish(container: Any) -> None:
+            blob = self._storage._blob(container, self._path)
+            try:
+                blob.commit_block_list([BlobBlock(self._block(number)) for number in range(count)], **self._condition())
+            except HttpResponseError as error:
+                if str(getattr(error, "error_code", "")) != "InvalidBlockList":
+                    raise
+                name = f"{self._storage.uri}/{self._path}"
+                if self._replaces != ANYTHING:
+                    raise ObjectExists(f"{name} may be of this writer or another.") from None
+                raise StorageUnavailable(
+                    f"{name}: another writer of this name has ended first, or this one has before its answer was lost.",
+                    hint="Start the run again.",
+                ) from None
+
+        self._storage.ask(self._path, finish)
+
+    def _drop(self) -> None:
+        return  # the service drops blocks that no list names
+
+
+def _credential(place: BucketPlace, environ: Mapping[str, str]) -> Any:
+    """Return the account's key or a shared access signature, else what Azure's libraries find; with an identity that of
+    the pod."""
+    from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+
+    if place.identity:
+        from azure.identity import WorkloadIdentityCredential
+
+        return WorkloadIdentityCredential()
+    if environ.get(place.keys.azure_key):
+        return AzureNamedKeyCredential(account_of(place.endpoint or ""), environ[place.keys.azure_key])
+    if environ.get(place.keys.azure_sas):
+        return AzureSasCredential(environ[place.keys.azure_sas].lstrip("?"))
+    from azure.identity import DefaultAzureCredential
+
+    return DefaultAzureCredential()
+
+
+def account_of(endpoint: str) -> str:
+    """Return the account that a URL names: the first part of its host."""
+    return (urlsplit(endpoint).hostname or "").partition(".")[0]

@@ -1,0 +1,208 @@
+"""A storage whose client asks for, and deletes, one object at a time: what those of Google and Azure share."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from logkeep_engine.errors import LogkeepError, ObjectMissing, StorageRefused
+from logkeep_engine.storage.base import (
+    PART_BYTES,
+    Buffer,
+    LockedObject,
+    ObjectWriter,
+    Storage,
+    UnseenObject,
+)
+from logkeep_engine.storage.per_process import PerProcess
+from logkeep_engine.storage.place import BucketPlace
+from logkeep_engine.storage.retry import retried
+
+CONNECT_TIMEOUT = 5.0
+"""Seconds until a connection must be there."""
+READ_TIMEOUT = 30.0
+"""Seconds without a byte of an answer."""
+CONNECTIONS = 64
+"""Connections that a process keeps to a store."""
+_DELETED_AT_ONCE = 16
+
+C = TypeVar("C")
+T = TypeVar("T")
+
+
+class PastEndError(LogkeepError):
+    """A range that starts at or after an object's end."""
+
+
+class LockedError(StorageRefused):
+    """The object is locked: the store does not delete it."""
+
+
+class ObjectStore(Storage, Generic[C]):
+    """Objects below a prefix. `C` is what a process speaks to the store with. Pickles without credentials: a worker
+    process takes those of its own environment."""
+
+    def __init__(self, place: BucketPlace, environ: Mapping[str, str] = os.environ) -> None:
+        self._place = place
+        self._connection = PerProcess(lambda: self._connect(environ))
+        self.uri = place.uri
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.uri!r}, endpoint={self._place.where!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self._place,))
+
+    @abstractmethod
+    def _connect(self, environ: Mapping[str, str]) -> C:
+        """Return the means to speak to the store, with the credentials of this environment."""
+
+    @abstractmethod
+    def _translate(self, error: Exception, path: str) -> LogkeepError:
+        """Return our error for one of the library."""
+
+    @abstractmethod
+    def _delete_one(self, connection: C, path: str, version: str | None) -> None:
+        """Delete an object, or the version of it that `UnseenObject.id` names."""
+
+    @abstractmethod
+    def _lock_of(self, connection: C, path: str, version: str | None) -> LockedObject | None:
+        """Return how an object is locked; None if the store does not report it."""
+
+    def ask(self, path: str, action: Callable[[C], T]) -> T:
+        """Have the store do it, and again while it fails for a reason that may pass. `path`: what an error names."""
+        try:
+            self._connection.get()
+        except Exception as error:
+            raise self._translate(error, path) from error
+        return retried(
+            lambda attempt: action(self._connection.get()),
+            lambda error: self._translate(error, path),
+            lambda error: None,
+        )
+
+    def read_range(self, path: str, start: int, end: int | None) -> bytes:
+        self._place.key(path)
+        if end is not None and end <= start:
+            return b""
+        try:
+            return self.ask(path, lambda connection: self._read(connection, path, start, end))
+        except PastEndError:
+            return b""
+
+    @abstractmethod
+    def _read(self, connection: C, path: str, start: int, end: int | None) -> bytes:
+        """Return bytes [start, end) of an object. Raises what becomes PastEndError where it is shorter than `start`."""
+
+    def delete(self, paths: Iterable[str]) -> None:
+        self._delete([(path, None) for path in paths], refuse=True)
+
+    def delete_unlocked(self, paths: Iterable[str]) -> tuple[LockedObject, ...]:
+        return self._delete([(path, None) for path in paths], refuse=False)
+
+    def delete_unseen(self, found: Iterable[UnseenObject]) -> tuple[LockedObject, ...]:
+        return self._delete([(item.path, item.id) for item in found], refuse=False)
+
+    def _delete(self, objects: Iterable[tuple[str, str | None]], *, refuse: bool) -> tuple[LockedObject, ...]:
+        with ThreadPoolExecutor(_DELETED_AT_ONCE, thread_name_prefix="logkeep-delete") as pool:
+            found = [*pool.map(partial(self._delete_unless_locked, refuse), objects)]
+        return tuple(lock for lock in found if lock is not None)
+
+    def _delete_unless_locked(self, refuse: bool, item: tuple[str, str | None]) -> LockedObject | None:
+        path, version = item
+        self._place.key(path)
+        try:
+            self.ask(path, lambda connection: self._delete_one(connection, path, version))
+        except ObjectMissing:
+            pass
+        except LockedError:
+            lock = None if refuse else self.ask(path, lambda connection: self._lock_of(connection, path, version))
+            if lock is None:
+                raise
+            return lock
+        return None
+
+
+class PartsWriter(ObjectWriter):
+    """Collects parts of PART_BYTES and sends them in the background, at most `at_once`; an object of one part is one
+    request."""
+
+    def __init__(self, path: str, at_once: int) -> None:
+        self._path = path
+        self._at_once = at_once
+        self._pool: ThreadPoolExecutor | None = None
+        self._part = bytearray()
+        self._sent: list[Future[None]] = []
+        self._open = True
+
+    @abstractmethod
+    def _send(self, number: int, part: bytearray) -> None:
+        """Send a part, in a thread. `number` counts from 0."""
+
+    @abstractmethod
+    def _put(self, data: bytes) -> None:
+        """Write an object of one part, whole."""
+
+    @abstractmethod
+    def _finish(self, count: int) -> None:
+        """Make the object visible, of which this many parts have arrived."""
+
+    @abstractmethod
+    def _drop(self) -> None:
+        """Forget parts that were sent. May fail."""
+
+    def write(self, data: Buffer) -> int:
+        if not self._open:
+            raise ValueError(f"{self._path}: write after commit or abort")
+        rest = memoryview(data).cast("B")
+        total = len(rest)
+        while rest:
+            if len(self._part) >= PART_BYTES:  # only now: an object of one part is one request
+                self._send_part()
+            count = min(len(rest), PART_BYTES - len(self._part))
+            self._part += rest[:count]
+            rest = rest[count:]
+        return total
+
+    def commit(self) -> None:
+        if not self._open:
+            raise ValueError(f"{self._path}: commit after commit or abort")
+        if not self._sent:
+            self._put(bytes(self._part))
+        else:
+            self._send_part()
+            for part in self._sent:
+                part.result()
+            self._finish(len(self._sent))
+        self._close()
+
+    def abort(self) -> None:
+        if not self._open:
+            return
+        for part in self._sent:
+            part.cancel()
+        wait(self._sent)  # a part that arrives after the abort would be kept
+        if self._sent:
+            with contextlib.suppress(Exception):  # the error that led here matters more, and what was sent is invisible
+                self._drop()
+        self._close()
+
+    def _send_part(self) -> None:
+        number, part = len(self._sent), self._part
+        if number >= self._at_once:
+            self._sent[number - self._at_once].result()
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._at_once, thread_name_prefix="logkeep-send")
+        self._sent.append(self._pool.submit(self._send, number, part))
+        self._part = bytearray()
+
+    def _close(self) -> None:
+        self._open = False
+        self._part = bytearray()
+        if self._pool is not None:
+            self._pool.shutdown()
