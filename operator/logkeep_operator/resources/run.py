@@ -17,7 +17,6 @@ from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec
 from logkeep_operator.api import Resource
-from logkeep_operator.resources import memory
 from logkeep_operator.resources.access import driver_account
 from logkeep_operator.resources.credentials import Access, KafkaAccess, access, signing_access
 from logkeep_operator.resources.names import (
@@ -35,7 +34,7 @@ from logkeep_operator.resources.names import (
     topics_name,
 )
 from logkeep_operator.resources.pod_template import layer_of, merged, of_conf, reach_api_server
-from logkeep_operator.resources.spark_conf import spark_conf
+from logkeep_operator.resources.spark_conf import spark_conf, split_memory
 from logkeep_operator.settings import EngineSettings
 
 GRACE_SECONDS = 60  # for a last commit and the result when the pod is told to go
@@ -250,7 +249,7 @@ def _driver_pod(run: RunToStart, settings: DriverConf) -> dict[str, Any]:
     erasures = list(_erasures(run.spec))
     signing = signing_access(run.storage)
     spark = run.spec.spark
-    memory_request = f"{memory.split(spark.driver.memory, 1).pod}Mi"
+    memory_request = f"{split_memory(spark.driver.memory, 1).pod}Mi"
     limits = {"memory": memory_request}
     limit = settings.limit_cores or spark.driver.core_limit
     if limit is not None:

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from logkeep_engine.contract.names import KEY_EXECUTOR_TEMPLATE, PATH_REQUEST_DIR
-from logkeep_engine.contract.running import SparkSpec
+from logkeep_engine.contract.running import HEAP_MIN_MIB, MIB, TASK_MIB, SparkSpec
+from logkeep_engine.contract.values import parse_quantity
 from logkeep_operator.api import Key
-from logkeep_operator.resources import memory
 from logkeep_operator.resources.access import executor_account
 from logkeep_operator.resources.names import LABEL_ROLE, ROLE_EXECUTOR, run_labels
 from logkeep_operator.settings import EngineSettings
@@ -24,11 +26,35 @@ _NO_CLEAN_UP = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class MemorySplit:
+    """The memory of a pod in MiB. The pod requests `heap` + `overhead`, and may use no more."""
+
+    heap: int
+    overhead: int
+
+    @property
+    def pod(self) -> int:
+        return self.heap + self.overhead
+
+
+def split_memory(quantity: str, cores: int) -> MemorySplit:
+    """Split the pod's memory: 40 % for the heap, at least 512 MiB, as long as every core's Python keeps its 256 MiB.
+    The quantity is rounded down to whole MiB.
+
+    Spark refuses a heap below 450 MiB (`UnifiedMemoryManager`: 1.5 times the 300 MiB it reserves), and the JVM reports
+    somewhat less than -Xmx. A task of the engine needs at most 256 MiB above the interpreter; the JVM only passes tasks
+    and receipts on."""
+    total = parse_quantity(quantity) // MIB
+    heap = max(HEAP_MIN_MIB, min(total * 2 // 5, total - TASK_MIB * cores))
+    return MemorySplit(heap, total - heap)
+
+
 def spark_conf(key: Key, run_id: str, spark: SparkSpec, engine: EngineSettings) -> dict[str, str]:
     """Spark's configuration, from strings to strings. The resource's own `spark.conf` comes late; `check_spec` has kept
     it off the reserved keys. Its `deleteOnTermination` is for the operator, not for Spark."""
-    executor = memory.split(spark.executor.memory, spark.executor.cores)
-    driver = memory.split(spark.driver.memory, 1)
+    executor = split_memory(spark.executor.memory, spark.executor.cores)
+    driver = split_memory(spark.driver.memory, 1)
     own = {
         "spark.driver.memory": f"{driver.heap}m",
         "spark.executor.cores": str(spark.executor.cores),

@@ -26,7 +26,7 @@ from logkeep_operator.resources import (
     resource_labels,
 )
 from logkeep_operator.resources.credentials import KafkaAccess
-from logkeep_operator.resources.memory import split
+from logkeep_operator.resources.spark_conf import split_memory
 from logkeep_operator.settings import EngineSettings, RoleName
 from tests.unit.operator.world import ENGINE, backup_spec, resource, restore_spec
 
@@ -258,8 +258,8 @@ def test_spark_and_the_operator_know_the_executors_container_by_the_name_in_the_
 
 @pytest.mark.parametrize(("memory", "heap"), [("1Gi", 512), ("768Mi", 512), ("2Gi", 819), ("10Gi", 4096)])
 def test_memory_of_a_pod_is_what_the_spec_says(memory: str, heap: int) -> None:
-    assert split(memory, 1).heap == heap
-    assert split(memory, 1).pod << 20 == bytes_of(memory)
+    assert split_memory(memory, 1).heap == heap
+    assert split_memory(memory, 1).pod << 20 == bytes_of(memory)
 
 
 def bytes_of(memory: str) -> int:
@@ -268,7 +268,7 @@ def bytes_of(memory: str) -> int:
 
 
 def test_the_least_executor_has_room_for_its_python_workers() -> None:
-    assert split(f"{executor_min_mib(4)}Mi", 4).overhead == 4 * 256
+    assert split_memory(f"{executor_min_mib(4)}Mi", 4).overhead == 4 * 256
 
 
 def resources_of_driver(**spark: Any) -> dict[str, Any]:
