@@ -59,6 +59,7 @@ class _Client:
 
     def __init__(self, cluster: TargetCluster) -> None:
         self._cluster = cluster
+        self._permit: Callable[[], Awaitable[None]] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -68,6 +69,10 @@ class _Client:
 
     def patience(self, _: str) -> None:
         """Nothing fails that would be waited for."""
+
+    def only_while(self, permit: Callable[[], Awaitable[None]]) -> None:
+        """Ask `permit` before each batch is appended."""
+        self._permit = permit
 
     async def log_end(self, topic: str, partition: int) -> int:
         return self._cluster.log(topic, partition).end
@@ -97,6 +102,8 @@ class _Client:
             if not batches.ready:
                 await batches.wait(None)
                 continue
+            if self._permit is not None:
+                await self._permit()
             data = batches.ready.popleft()
             self._cluster.step()
             yield self._cluster.log(topic, partition).append(b"".join(cast(Any, data)))

@@ -89,7 +89,7 @@ class Outcome:
             return "promise broken"
         if not self.restored:
             return "nothing to restore"
-        return "restored, loss told" if self.loss_reported else "restored"
+        return "restored, loss reported" if self.loss_reported else "restored"
 
     def __str__(self) -> str:
         lines = [self.schedule, "what happened:", *(f"  {line}" for line in self.history)]
