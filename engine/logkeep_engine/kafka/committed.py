@@ -18,7 +18,7 @@ class CommittedBatches:
     def __init__(self) -> None:
         self._aborting: set[int] = set()
         self._waiting: deque[tuple[int, int]] = deque()
-        self._begun: dict[int, int] = {}  # by producer: where the last one begins that was told
+        self._begun: dict[int, int] = {}  # by producer: where the last one begins that was handed out
 
     def of(self, fetched: Fetched, end: int) -> Iterator[Headers]:
         """Yield the batches of an answer that are seen and begin below offset `end`. Each CRC is checked. Raises as

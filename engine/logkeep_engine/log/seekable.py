@@ -135,7 +135,8 @@ class SeekTable:
 
 
 def table_bytes(tail: Buffer) -> int:
-    """Bytes of the seek table, told by the object's last 9 or more. Raises CorruptFrame if they are not its end."""
+    """Return the size of the seek table, by the object's last 9 bytes or more. Raises CorruptFrame if it does not end
+    there."""
     entry, count = _footer(tail)
     return _SKIPPABLE.size + count * entry.size + _FOOTER.size
 

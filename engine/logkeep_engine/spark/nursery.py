@@ -7,7 +7,7 @@ memory, and dies alone.
     nursery = Nursery()          # before the first thread
     worker = nursery.worker({"AWS_REGION": "eu-1"})
     worker.give((function, endpoint, index, item, attempt, max_failures))
-    told = worker.take()         # an Outcome or Raised; EOFError if it has died
+    answer = worker.take()       # an Outcome or Raised; EOFError if it has died
     nursery.close()
 
 Both end when the driver does, however it ends, and workers end with the nursery.

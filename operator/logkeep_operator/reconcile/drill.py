@@ -74,7 +74,7 @@ def with_drill_reported(observed: Observed, plan: Plan, now: datetime) -> Plan:
     if status.drill is None or backup is None or backup.deleting or _of_another_archive(status, backup.status):
         return plan
     if backup.key.namespace != resource.key.namespace:
-        return plan  # a KafkaBackup of another namespace is not told
+        return plan  # a KafkaBackup of another namespace is not written to
     known = backup.status.drill
     if known is not None and _order(known) > _order(status.drill):
         return plan  # another one has ended later

@@ -684,4 +684,4 @@ def test_writers_of_large_objects_collect_no_more_than_a_task_has_room_for() -> 
     assert streams(496 * MIB, *[MIB] * 99) == CONCURRENT
     assert streams(*[20 * MIB] * 9) == CONCURRENT_LARGE
     assert streams(496 * MIB, 496 * MIB, MIB) == CONCURRENT_LARGE
-    assert streams(0, 0, 0, 0) == CONCURRENT, "nobody knows how large they are"
+    assert streams(0, 0, 0, 0) == CONCURRENT, "it is unknown how large they are"

@@ -96,7 +96,7 @@ def test_records_after_an_open_transaction_are_as_old_as_they_are(
     unreported = ask(backed, Leaders(leaders.ends, leaders.bounds_, {P0: None, P1: old}), monkeypatch)
     assert unreported.held == {"orders": HeldBack(8, None)}
     assert unreported.deadlines is not None
-    assert unreported.deadlines.unknown_topics == 1, "nobody knows how old the oldest record is"
+    assert unreported.deadlines.unknown_topics == 1, "it is unknown how old the oldest record is"
 
 
 def test_a_transaction_holds_back_all_of_a_partition_of_which_nothing_is_archived(

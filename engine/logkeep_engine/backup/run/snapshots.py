@@ -1,7 +1,7 @@
 """Makes snapshots of compacted partitions when a run has ended with success.
 
     writer.end(RunOutcome.SUCCEEDED, groups=groups)
-    told = make_snapshots(writer, spec, reporter, runner_factory, expect)
+    made = make_snapshots(writer, spec, reporter, runner_factory, expect)
 
 The catalog says which partitions are due, before a byte is read: the dirty section has this many bytes, and they are so
 large a share of what the snapshot would be made of (KIP-630's words). Each snapshot becomes visible with a commit

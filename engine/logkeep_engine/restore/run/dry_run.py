@@ -328,7 +328,7 @@ def _aborted(context: RestoreContext, planned: Planned) -> AbortedPreview:
     left = [(topic, part) for topic, part in with_task(planned) if (topic.topic_id, part.partition) not in done]
     try:
         return preview_aborted((restore_task(context, planned, *item).archived for item in left), _MOST_READ)
-    except ObjectCold:  # the plan has told which objects are
+    except ObjectCold:  # the plan has named the objects
         size = sum(entry.bytes for topic, part in left for entry in planned.segments(topic, part.partition))
         return AbortedPreview(None, size)
 

@@ -149,7 +149,7 @@ def test_growth_counts_what_retention_has_removed_since(archive: Archive) -> Non
     assert after is not None
     assert after.bytes_per_day == pytest.approx(before.bytes_per_day, rel=0.1)
     state.segments.remove((STATES.topic_id, 0), {0})
-    assert cost(archive, state).topics[1].bytes_per_day is None, "nobody knows whose the growth is"
+    assert cost(archive, state).topics[1].bytes_per_day is None, "it is unknown whose the growth is"
 
 
 def test_without_a_second_run_growth_is_not_known_and_nothing_is_projected(archive: Archive) -> None:
