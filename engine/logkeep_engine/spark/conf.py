@@ -125,6 +125,7 @@ def planned_for(master: str | None, spec: S) -> S:
     nothing."""
     if master is None:
         return spec
+    # Not checked as a spec is: a machine may have more cores than an executor may ask for.
     executor = spec.spark.executor.model_copy(update={"instances": 1, "cores": _local_cores(master)})
     return spec.model_copy(update={"spark": spec.spark.model_copy(update={"executor": executor})})
 

@@ -19,7 +19,8 @@ SPEC = parse_backup(
 
 
 @pytest.mark.parametrize(
-    ("master", "slots"), [(None, 6), ("local", 1), ("local[8]", 8), ("local[*]", os.cpu_count() or 1)]
+    ("master", "slots"),
+    [(None, 6), ("local", 1), ("local[8]", 8), ("local[100]", 100), ("local[*]", os.cpu_count() or 1)],
 )
 def test_a_run_is_planned_for_the_tasks_that_run_at_once(master: str | None, slots: int) -> None:
     spec = planned_for(master, SPEC)

@@ -181,7 +181,7 @@ def open_state(run_id: str, spec: specs.KafkaRestoreSpec, archive: Archive, envi
         return RestoreState(archive.storage, run_id)
     if spec.state.credentials is not None:
         storage = open_storage(spec.state, environ, secret_keys=STATE_KEYS)
-    else:  # the credentials of the archive are those of the state
+    else:  # the credentials of the archive are those of the state, unchecked: a folder takes no notice of them
         credentials = archive_place(spec).credentials
         storage = open_storage(spec.state.model_copy(update={"credentials": credentials}), environ)
     storage.check()
