@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -41,7 +42,7 @@ def parse_model(model: type[M], spec: Mapping[str, Any]) -> M:
     except ValidationError as error:
         problems = error.errors()
         raise SpecInvalid(
-            [(_path(item["loc"]), _say(item)) for item in problems if not _follows(item, problems)]
+            [(_path(item["loc"]), _say(item, model)) for item in problems if not _follows(item, problems)]
         ) from error
 
 
@@ -57,9 +58,29 @@ def _path(location: tuple[int | str, ...]) -> str:
     return "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
 
 
-def _say(item: Any) -> str:
+def _meant(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
+    """Return the field that an unknown one is most like, as a question; empty if it is like none."""
+    models = {model}
+    for part in location[:-1]:
+        if isinstance(part, str):  # a number is a place in a list
+            inner = (each.model_fields.items() for each in models)
+            annotations = [field.annotation for fields in inner for name, field in fields if field.alias == part]
+            models = {found for annotation in annotations for found in _models_in(annotation)}
+    known = [field.alias or name for each in models for name, field in each.model_fields.items()]
+    close = get_close_matches(str(location[-1]), known, 1, 0.75)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models_in(inner)
+
+
+def _say(item: Any, model: type[BaseModel]) -> str:
     if item["type"] == "extra_forbidden":
-        return "unknown field"
+        return f"unknown field{_meant(model, item['loc'])}"
     if item["type"] == "missing":
         return "required"
     if item["type"] == "model_type":  # the message of pydantic names a class, which users do not know

@@ -259,10 +259,11 @@ ERASURE = {"name": "ticket-1", "topic": "customers", "keysSecretRef": {"name": "
 SASL = {"mechanism": "PLAIN", "secretRef": {"name": "login"}}
 NAMED = {"name": "login", "usernameKey": "user"}
 BAD_BACKUPS = [
-    (backup(topic={"include": ["a"]}), "spec.topic", "unknown field"),
+    (backup(topic={"include": ["a"]}), "spec.topic", "unknown field; did you mean topics?"),
+    (backup(cluster={"bootstrapServer": ["k:1"]}), "spec.cluster.bootstrapServer", "did you mean bootstrapServers?"),
     (backup(topics={"include": ["("]}), "spec.topics.include[0]", "not a regular expression"),
     (backup(topics={"include": []}), "spec.topics.include", "at least 1 item"),
-    (backup(topics={"include": ["a"], "excluded": []}), "spec.topics.excluded", "unknown field"),
+    (backup(topics={"include": ["a"], "excluded": []}), "spec.topics.excluded", "unknown field; did you mean exclude?"),
     ({"topics": {"include": ["a"]}, "storage": {"uri": "s3://bucket"}}, "spec.cluster", "required"),
     (backup(cluster={"bootstrapServers": ["kafka"]}), "spec.cluster.bootstrapServers[0]", "'kafka' is not host:port"),
     (backup(storage={"uri": "b2://bucket/x"}), "spec.storage.uri", "must be s3://bucket/prefix"),
