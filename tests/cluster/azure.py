@@ -12,28 +12,30 @@ from tests.cluster import system, tools
 from tests.cluster.process import Process
 from tests.cluster.state import State
 
-# The server takes the first part of a name with a dot as the account, as the service does. This is one of 127.0.0.1.
-HOST, ACCOUNT = "0x7f.1", "0x7f"
-
 
 class AzureServer:
-    """Starts on entering the context, on a free port of loopback."""
+    """Starts on entering the context, on a free port. With `netns` it listens inside that network namespace.
 
-    host = "127.0.0.1"
+    The server takes the first part of a name with a dot as the account, as the service does.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "127.0.0.1", netns: str | None = None) -> None:
+        self.host = host
+        self._netns = netns
+        self._name = system.name_of_address(host)
+        self.account = self._name.partition(".")[0]
         self.key = b64encode(secrets.token_bytes(32)).decode()
 
     def __enter__(self) -> Self:
         self._state = State.create("azure")
         try:
-            self.port = system.free_ports(1, self.host)[0]
+            self.port = system.free_ports(1, self.host, self._netns)[0]
             where = ("--blobHost", self.host, "--blobPort", str(self.port))
             # The libraries are ahead of the versions of the interface that it lists as its own.
             how = ("--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry", "--silent")
-            accounts = {"AZURITE_ACCOUNTS": f"{ACCOUNT}:{self.key}"}
+            accounts = {"AZURITE_ACCOUNTS": f"{self.account}:{self.key}"}
             command: list[str | Path] = [tools.node_js(), tools.azurite(), *where, *how]
-            self.process = Process(self._state, "azure", command, env=accounts)
+            self.process = Process(self._state, "azure", command, env=accounts, netns=self._netns)
             self.process.start()
             self.process.wait_ready(lambda: system.accepts(self.host, self.port))
         except BaseException:
@@ -48,7 +50,7 @@ class AzureServer:
     @property
     def endpoint(self) -> str:
         """The URL of the account."""
-        return f"http://{HOST}:{self.port}"
+        return f"http://{self._name}:{self.port}"
 
     def create_container(self, name: str) -> str:
         """Create a container and return its name."""
@@ -68,7 +70,7 @@ class AzureServer:
         from azure.core.credentials import AzureNamedKeyCredential  # slow to import, and only this needs it
         from azure.storage.blob import BlobServiceClient
 
-        return BlobServiceClient(self.endpoint, credential=AzureNamedKeyCredential(ACCOUNT, self.key))
+        return BlobServiceClient(self.endpoint, credential=AzureNamedKeyCredential(self.account, self.key))
 
     def collect_logs(self, folder: Path) -> None:
         """Copy what explains a failure."""

@@ -91,6 +91,14 @@ def free_ports(count: int, host: str = "127.0.0.1", netns: str | None = None) ->
     return found
 
 
+def name_of_address(host: str) -> str:
+    """An address of IPv4 as a name with a dot in it that is none of the usual ones: every resolver knows it, and a
+    server that takes the first part of a name as an account has one."""
+    first, _, rest = host.partition(".")
+    two, three, four = map(int, rest.split("."))
+    return f"0x{int(first):02x}.{(two << 16) + (three << 8) + four}"
+
+
 _claimed: set[int] = set()
 
 
