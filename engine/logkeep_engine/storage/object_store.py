@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from logkeep_engine.errors import LogkeepError, ObjectMissing, StorageRefused
+from logkeep_engine.errors import LogkeepError, ObjectMissing, StorageRefused, StorageUnavailable
 from logkeep_engine.storage.base import (
     PART_BYTES,
     Buffer,
@@ -23,13 +24,16 @@ from logkeep_engine.storage.per_process import PerProcess
 from logkeep_engine.storage.place import BucketPlace
 from logkeep_engine.storage.retry import retried
 
-CONNECT_TIMEOUT = 5.0
-"""Seconds until a connection must be there."""
+CONNECT_TIMEOUT = 15.0
+"""Seconds until a connection must be there, and until a body in one block must be sent: urllib3 has no third limit."""
+CHUNK_BYTES = 4 << 20
+"""The largest body in one block: even 300 kB/s send it in time."""
 READ_TIMEOUT = 30.0
 """Seconds without a byte of an answer."""
 CONNECTIONS = 64
 """Connections that a process keeps to a store."""
 _DELETED_AT_ONCE = 16
+_PARTS_AT_ONCE = 2  # of all writers of a storage together, in this process: each is 32 MiB of memory
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -43,6 +47,19 @@ class LockedError(StorageRefused):
     """The object is locked: the store does not delete it."""
 
 
+def unanswered(error: Exception, place: BucketPlace, path: str, may_pass: bool) -> LogkeepError:
+    """Return the error for a request that the store has not answered."""
+    if may_pass:
+        return StorageUnavailable(
+            f"{place.name_of(path)}: no answer from {place.where} ({type(error).__name__}).",
+            hint=f"Check that {place.keys.part('endpoint')} is right and reachable.",
+        )
+    return StorageRefused(
+        f"{place.name_of(path)}: {place.where} cannot be asked ({type(error).__name__}).",
+        hint=f"Check {place.keys.part('uri')} and {place.keys.part('endpoint')}.",
+    )
+
+
 class ObjectStore(Storage, Generic[C]):
     """Objects below a prefix. `C` is what a process speaks to the store with. Pickles without credentials: a worker
     process takes those of its own environment."""
@@ -50,6 +67,7 @@ class ObjectStore(Storage, Generic[C]):
     def __init__(self, place: BucketPlace, environ: Mapping[str, str] = os.environ) -> None:
         self._place = place
         self._connection = PerProcess(lambda: self._connect(environ))
+        self._parts = PerProcess(lambda: threading.BoundedSemaphore(_PARTS_AT_ONCE))
         self.uri = place.uri
 
     def __repr__(self) -> str:
@@ -73,6 +91,11 @@ class ObjectStore(Storage, Generic[C]):
     @abstractmethod
     def _lock_of(self, connection: C, path: str, version: str | None) -> LockedObject | None:
         """Return how an object is locked; None if the store does not report it."""
+
+    @property
+    def parts(self) -> threading.BoundedSemaphore:
+        """The parts that writers of this process may have on their way."""
+        return self._parts.get()
 
     def ask(self, path: str, action: Callable[[C], T]) -> T:
         """Have the store do it, and again while it fails for a reason that may pass. `path`: what an error names."""
@@ -98,6 +121,16 @@ class ObjectStore(Storage, Generic[C]):
     @abstractmethod
     def _read(self, connection: C, path: str, start: int, end: int | None) -> bytes:
         """Return bytes [start, end) of an object. Raises what becomes PastEndError where it is shorter than `start`."""
+
+    def _path_of(self, key: str, prefix: str) -> str:
+        """Return the path of a key. Refuses one of elsewhere: what is listed may be deleted."""
+        if not key.startswith(self._place.prefix + prefix):
+            raise StorageRefused(
+                f"{self._place.where}: the list of objects below {self._place.name_of(prefix)} has {key!r}, which was "
+                "not asked for.",
+                hint="A backup cannot be trusted to a store that ignores the prefix of a list.",
+            )
+        return key[len(self._place.prefix) :]
 
     def delete(self, paths: Iterable[str]) -> None:
         self._delete([(path, None) for path in paths], refuse=True)
@@ -129,11 +162,12 @@ class ObjectStore(Storage, Generic[C]):
 
 
 class PartsWriter(ObjectWriter):
-    """Collects parts of PART_BYTES and sends them in the background, at most `at_once`; an object of one part is one
-    request."""
+    """Collects parts of PART_BYTES and sends them in the background, `at_once` of them at most; an object of one part
+    is written whole. `free` bounds the parts of all writers."""
 
-    def __init__(self, path: str, at_once: int) -> None:
+    def __init__(self, path: str, free: threading.BoundedSemaphore, at_once: int) -> None:
         self._path = path
+        self._free = free
         self._at_once = at_once
         self._pool: ThreadPoolExecutor | None = None
         self._part = bytearray()
@@ -141,7 +175,7 @@ class PartsWriter(ObjectWriter):
         self._open = True
 
     @abstractmethod
-    def _send(self, number: int, part: bytearray) -> None:
+    def _send(self, number: int, part: bytes) -> None:
         """Send a part, in a thread. `number` counts from 0."""
 
     @abstractmethod
@@ -193,13 +227,16 @@ class PartsWriter(ObjectWriter):
         self._close()
 
     def _send_part(self) -> None:
-        number, part = len(self._sent), self._part
+        number, part = len(self._sent), bytes(self._part)
+        self._part = bytearray()
         if number >= self._at_once:
             self._sent[number - self._at_once].result()
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._at_once, thread_name_prefix="logkeep-send")
-        self._sent.append(self._pool.submit(self._send, number, part))
-        self._part = bytearray()
+        self._free.acquire()
+        sending = self._pool.submit(self._send, number, part)
+        sending.add_done_callback(lambda done: self._free.release())
+        self._sent.append(sending)
 
     def _close(self) -> None:
         self._open = False

@@ -13,7 +13,7 @@ from logkeep_engine.errors import (
     StorageUnavailable,
     by_place,
 )
-from logkeep_engine.storage.object_store import LockedError, PastEndError
+from logkeep_engine.storage.object_store import LockedError, PastEndError, unanswered
 from logkeep_engine.storage.place import BucketPlace
 
 _LOCKED = {
@@ -44,7 +44,6 @@ def translate(error: Exception, place: BucketPlace, path: str) -> LogkeepError:
         ServiceRequestError,
     )
 
-    name = place.name_of(path)
     if isinstance(error, LogkeepError):
         return error
     if isinstance(error, HttpResponseError) and error.status_code is not None:
@@ -63,15 +62,7 @@ def translate(error: Exception, place: BucketPlace, path: str) -> LogkeepError:
             f"{place.where}: TLS failed.",
             hint=f"Check the endpoint's certificate, and {place.keys.part('tls')} with its certificate authorities.",
         )
-    if isinstance(error, (AzureError, OSError)):
-        return StorageUnavailable(
-            f"{name}: no answer from {place.where} ({type(error).__name__}).",
-            hint=f"Check that {place.keys.part('endpoint')} is right and reachable.",
-        )
-    return StorageRefused(
-        f"{name}: {place.where} cannot be asked ({type(error).__name__}).",
-        hint=f"Check {place.keys.part('uri')} and {place.keys.part('endpoint')}.",
-    )
+    return unanswered(error, place, path, isinstance(error, (AzureError, OSError)))
 
 
 def _translate_answer(status: int, code: str, place: BucketPlace, path: str) -> LogkeepError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -19,10 +20,17 @@ from logkeep_engine.storage.base import (
     UnseenObject,
     is_object_path,
 )
-from logkeep_engine.storage.object_store import CONNECT_TIMEOUT, CONNECTIONS, READ_TIMEOUT, ObjectStore, PartsWriter
+from logkeep_engine.storage.object_store import (
+    CHUNK_BYTES,
+    CONNECT_TIMEOUT,
+    CONNECTIONS,
+    READ_TIMEOUT,
+    ObjectStore,
+    PartsWriter,
+)
 from logkeep_engine.storage.place import BucketPlace
 
-_PARTS_AT_ONCE = 4
+_PARTS_AT_ONCE = 2
 _PAGE = 5000  # the most that the service lists at once
 _ARCHIVE = "Archive"
 _FOLDER = "hdi_isfolder"  # metadata of an entry that stands for a folder where names form a hierarchy
@@ -55,7 +63,8 @@ class AzureStorage(ObjectStore[Any]):
             read_timeout=READ_TIMEOUT,
             max_single_get_size=PART_BYTES,
             max_chunk_get_size=PART_BYTES,
-            max_single_put_size=2 * PART_BYTES,  # more than any object that is sent in one request
+            max_single_put_size=CHUNK_BYTES,  # the library sends what is larger in blocks
+            max_block_size=CHUNK_BYTES,
             **trusted,
         )
 
@@ -120,16 +129,6 @@ class AzureStorage(ObjectStore[Any]):
             key=lambda info: info.path,
         )
 
-    def _path_of(self, key: str, prefix: str) -> str:
-        """Return the path of a key. Refuses one of elsewhere: what is listed may be deleted."""
-        if not key.startswith(self._place.prefix + prefix):
-            raise StorageRefused(
-                f"{self._place.where}: the list of objects below {self._place.name_of(prefix)} has {key!r}, which was "
-                "not asked for.",
-                hint="A backup cannot be trusted to a store that ignores the prefix of a list.",
-            )
-        return key[len(self._place.prefix) :]
-
     def _listed(self, container: Any, prefix: str, **options: Any) -> Iterable[Any]:
         wanted = {"results_per_page": _PAGE, **options}
         found: Iterable[Any] = container.list_blobs(name_starts_with=self._place.prefix + prefix, **wanted)
@@ -160,8 +159,8 @@ class AzureStorage(ObjectStore[Any]):
         """Older versions, and what killed writers have sent. Raises StorageRefused if the container holds deleted
         objects (soft delete), which nobody can delete before their time."""
         include = ["versions", "uncommittedblobs", "deleted", "metadata"]
-        visible = {info.path for info in self.list(prefix)}
         found = self.ask("", lambda container: [*self._listed(container, prefix, include=include)])
+        visible = {info.path for info in self.list(prefix)}  # after the others: what ends in between is an object
         unseen: list[UnseenObject] = []
         for blob in found:
             path = self._path_of(blob.name, prefix)
@@ -214,7 +213,7 @@ class AzureWriter(PartsWriter):
     """
 
     def __init__(self, storage: AzureStorage, path: str, replaces: str | None) -> None:
-        super().__init__(path, _PARTS_AT_ONCE)
+        super().__init__(path, storage.parts, _PARTS_AT_ONCE)
         self._storage = storage
         self._replaces = replaces
         self._id = secrets.token_hex(8)  # blocks of another writer must not be taken for ours
@@ -237,10 +236,11 @@ class AzureWriter(PartsWriter):
     def _block(self, number: int) -> str:
         return f"{self._id}-{number:06}"
 
-    def _send(self, number: int, part: bytearray) -> None:
+    def _send(self, number: int, part: bytes) -> None:
         def send(container: Any) -> None:
             blob = self._storage._blob(container, self._path)
-            blob.stage_block(self._block(number), bytes(part), validate_content=True)
+            # a stream, which goes to the socket in small blocks: a part in one would have to be there in seconds
+            blob.stage_block(self._block(number), io.BytesIO(part), len(part), validate_content=True)
 
         self._storage.ask(self._path, send)
 

@@ -12,7 +12,7 @@ from logkeep_engine.errors import (
     StorageUnavailable,
     by_place,
 )
-from logkeep_engine.storage.object_store import LockedError, PastEndError
+from logkeep_engine.storage.object_store import LockedError, PastEndError, unanswered
 from logkeep_engine.storage.place import BucketPlace
 
 # What the service answers of an object that it keeps: https://cloud.google.com/storage/docs/json_api/v1/status-codes
@@ -61,14 +61,8 @@ def translate(error: Exception, place: BucketPlace, path: str) -> LogkeepError:
                 f"Check {place.keys.google}, if it is set, and the clock.",
             ),
         )
-    if isinstance(error, (RequestException, TransportError, DataCorruption, OSError)):
-        return StorageUnavailable(
-            f"{name}: no answer from {place.where} ({type(error).__name__}).",
-            hint=f"Check that {place.keys.part('endpoint')} is right and reachable.",
-        )
-    return StorageRefused(
-        f"{name}: {place.where} cannot be asked ({type(error).__name__}).",
-        hint=f"Check {place.keys.part('uri')} and {place.keys.part('endpoint')}.",
+    return unanswered(
+        error, place, path, isinstance(error, (RequestException, TransportError, DataCorruption, OSError))
     )
 
 

@@ -9,7 +9,6 @@ from typing import Any
 from logkeep_engine.errors import CredentialsMissing, LogkeepError, ObjectMissing, StorageRefused, by_place
 from logkeep_engine.storage.base import (
     ANYTHING,
-    PART_BYTES,
     ColdObject,
     LockedObject,
     ObjectInfo,
@@ -18,7 +17,14 @@ from logkeep_engine.storage.base import (
     is_object_path,
 )
 from logkeep_engine.storage.gcs.errors import bucket_missing, translate
-from logkeep_engine.storage.object_store import CONNECT_TIMEOUT, CONNECTIONS, READ_TIMEOUT, ObjectStore, PartsWriter
+from logkeep_engine.storage.object_store import (
+    CHUNK_BYTES,
+    CONNECT_TIMEOUT,
+    CONNECTIONS,
+    READ_TIMEOUT,
+    ObjectStore,
+    PartsWriter,
+)
 
 _TIMEOUT = (CONNECT_TIMEOUT, READ_TIMEOUT)
 # Our own patience repeats a request: the library would multiply the time until a dead endpoint is reported.
@@ -66,7 +72,8 @@ class GcsStorage(ObjectStore[Any]):
         key = self._place.key(path)
 
         def send(bucket: Any) -> None:
-            bucket.blob(key).upload_from_string(data, content_type=_BYTES, checksum="crc32c", **condition, **_ONCE)
+            blob = bucket.blob(key, chunk_size=CHUNK_BYTES)  # what is larger than 8 MB goes in several requests
+            blob.upload_from_string(data, content_type=_BYTES, checksum="crc32c", **condition, **_ONCE)
 
         try:
             self.ask(path, send)
@@ -113,16 +120,6 @@ class GcsStorage(ObjectStore[Any]):
             key=lambda info: info.path,
         )
 
-    def _path_of(self, key: str, prefix: str) -> str:
-        """Return the path of a key. Refuses one of elsewhere: what is listed may be deleted."""
-        if not key.startswith(self._place.prefix + prefix):
-            raise StorageRefused(
-                f"{self._place.where}: the list of objects below {self._place.name_of(prefix)} has {key!r}, which was "
-                "not asked for.",
-                hint="A backup cannot be trusted to a store that ignores the prefix of a list.",
-            )
-        return key[len(self._place.prefix) :]
-
     def _pages(self, bucket: Any, prefix: str, **options: Any) -> Iterable[Any]:
         found: Iterable[Any] = bucket.client.list_blobs(bucket, prefix=self._place.prefix + prefix, **options, **_ONCE)
         return found
@@ -145,11 +142,11 @@ class GcsStorage(ObjectStore[Any]):
         self.ask("", self._require_no_soft_delete)
         found = self.ask("", lambda bucket: [*self._pages(bucket, prefix, versions="true")])
         # asked for after the others: what is replaced in between is an older generation
-        live = {blob.generation for blob in self.ask("", lambda bucket: [*self._pages(bucket, prefix)])}
+        live = {(blob.name, blob.generation) for blob in self.ask("", lambda bucket: [*self._pages(bucket, prefix)])}
         return tuple(
             UnseenObject(path, str(blob.generation), is_version=True)
             for blob in found
-            if blob.generation not in live and is_object_path(path := self._path_of(blob.name, prefix))
+            if (blob.name, blob.generation) not in live and is_object_path(path := self._path_of(blob.name, prefix))
         )
 
     def _require_no_soft_delete(self, bucket: Any) -> None:
@@ -173,7 +170,7 @@ class GcsWriter(PartsWriter):
     """A resumable upload, one part after the other: the service takes the bytes of an upload in their order."""
 
     def __init__(self, storage: GcsStorage, path: str, key: str, condition: Mapping[str, int]) -> None:
-        super().__init__(path, at_once=1)
+        super().__init__(path, storage.parts, at_once=1)
         self._storage = storage
         self._key = key
         self._condition = condition
@@ -182,15 +179,15 @@ class GcsWriter(PartsWriter):
     def _put(self, data: bytes) -> None:
         self._storage.upload(self._path, data, self._condition)
 
-    def _send(self, number: int, part: bytearray) -> None:
+    def _send(self, number: int, part: bytes) -> None:
         self._once(lambda: self._upload(part))
 
-    def _upload(self, part: bytearray) -> None:
+    def _upload(self, part: bytes) -> None:
         if self._stream is None:
             bucket = self._storage.ask(self._path, lambda bucket: bucket)
             self._stream = bucket.blob(self._key).open(
                 "wb",
-                chunk_size=PART_BYTES,
+                chunk_size=CHUNK_BYTES,
                 content_type=_BYTES,
                 checksum="crc32c",
                 timeout=_TIMEOUT,
