@@ -55,13 +55,14 @@ from logkeep_engine.archive.maintenance.catalog_check import (
 )
 from logkeep_engine.archive.maintenance.increments import VerifyCycle
 from logkeep_engine.archive.maintenance.segment_check import SegmentCheck, check_all, missing_or_short
+from logkeep_engine.archive.pack_table import read_table
 from logkeep_engine.archive.reading.beginnings import missing_beginnings
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import NeighbouringReads
 from logkeep_engine.archive.reading.transactions import fold
 from logkeep_engine.archive.writing.record_files import is_made_again
 from logkeep_engine.contract.anchor import Anchor
-from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, ObjectCold
+from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, ObjectCold, ObjectMissing
 from logkeep_engine.storage import Storage
 
 
@@ -157,6 +158,7 @@ def verify(
         (entry, list(missing_or_short(archive.storage, chosen[entry.topic_id], entry, listed)))
         for entry in (*left_out, *reading.cold)
     )
+    faults.extend(_altered_tables(archive.storage, chosen, reading.packs, listed, workers))
     damaged = _still_named(archive, state, [*reading.damaged, *(item for item in left if item[1])])
     faults.extend(chain.from_iterable(damage for _, damage in damaged))
     orphans = [path for path in _orphans(listed, state) if topics is None or _is_chosen(path, topics)]
@@ -218,7 +220,8 @@ class _Reading:
         self._done = 0
         self._holed = False
         self._transactions: list[SegmentTransactions] = []
-        self._packs: set[str] = set()
+        self.packs: dict[str, list[SegmentEntry]] = {}
+        """The segments that were read of each pack."""
         self._key: Partition | None = None
 
     def take(self, entry: SegmentEntry, checked: SegmentCheck | None) -> None:
@@ -240,9 +243,12 @@ class _Reading:
             self.end_partition()
         if checked.transactions is not None:
             transactions.append(checked.transactions)
-        shared = {} if entry.pack_files is None else entry.objects(self._chosen[entry.topic_id])
-        self.objects += len(entry.objects(self._chosen[entry.topic_id])) - len(self._packs.intersection(shared))
-        self._packs.update(shared)
+        if entry.pack_files is None:
+            self.objects += len(entry.objects(self._chosen[entry.topic_id]))
+        else:
+            pack_path = entry.pack_files.pack(entry)
+            self.objects += pack_path not in self.packs
+            self.packs.setdefault(pack_path, []).append(entry)
         if checked.damage:
             self.damaged.append((entry, checked.damage))
         else:
@@ -300,6 +306,35 @@ def _listed(storage: Storage, state: ArchiveState) -> dict[str, int]:
     first = (segments[0].topic_folder(state.topics[topic_id].name) for topic_id, segments in _named(state) if segments)
     beside = {names.PACKS, *(folder for folder in first if not folder.startswith(names.TOPICS))}
     return {info.path: info.size for prefix in (names.TOPICS, *sorted(beside)) for info in storage.list(prefix)}
+
+
+def _altered_tables(
+    storage: Storage,
+    chosen: Mapping[str, str],
+    packs: Mapping[str, Sequence[SegmentEntry]],
+    listed: Mapping[str, int],
+    workers: int,
+) -> Iterator[Damage]:
+    """Yield the packs whose own table does not have what the catalog has: who has lost the catalog would not find it.
+    The segments themselves may be whole."""
+
+    def look(path: str) -> Damage | None:
+        try:
+            table = read_table(storage, path, listed[path])
+        except (ObjectMissing, ObjectCold):
+            return None  # retention, or a rule of the store, was faster
+        there = {(place.topic_id, place.partition, place.position) for place in table or ()}
+        for entry in packs[path]:
+            assert entry.pack_files is not None
+            if (entry.topic_id, entry.partition, entry.pack_files.position) not in there:
+                what = (
+                    "the table at its end is missing or altered" if table is None else "the table at its end lacks it"
+                )
+                return Damage(f"{storage.uri}/{path}", chosen[entry.topic_id], entry.partition, entry.base_offset, what)
+        return None
+
+    with ThreadPoolExecutor(workers, thread_name_prefix="logkeep-verify") as pool:
+        yield from filter(None, pool.map(look, [path for path in packs if path in listed]))
 
 
 def _named(state: ArchiveState) -> Iterator[tuple[str, Sequence[SegmentEntry]]]:

@@ -1,7 +1,10 @@
 """Packs: the bytes, what is found of a segment without and with the catalog, and how few requests they take."""
 
 import hashlib
+import json
+import struct
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.archive.catalog.packed import pack, packs_of
 from logkeep_engine.archive.maintenance.segment_check import check_all, missing_or_short
-from logkeep_engine.archive.pack_table import read_table
+from logkeep_engine.archive.pack_table import read_table, table_out
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import NeighbouringReads, open_damaged, open_partition, read_parts
 from logkeep_engine.archive.writing import packs as writing
@@ -62,6 +65,33 @@ def test_segments_of_several_partitions_lie_in_one_object_and_read_as_written(
         assert values(storage, topic.name, entry) == [b"value %d" % at for at in range(count)]
         assert list(open_partition(storage, topic.name, (entry,)).batches(5)) != []
     assert faults(storage) == []
+
+
+def without_audit(data: bytes) -> bytes:
+    """The pack with a table that knows no segment of AUDIT."""
+    position, _, _, _ = struct.unpack("<QII8s", data[-24:])
+    rows = [row for row in json.loads(data[position:-24])["segments"] if row["topic"] != AUDIT.name]
+    return data[:position] + table_out(rows, position)
+
+
+@pytest.mark.parametrize(
+    ("altered", "what"),
+    [
+        (lambda data: data + b"x", "is missing or altered"),
+        (lambda data: data[:-30] + bytes([data[-30] ^ 1]) + data[-29:], "is missing or altered"),
+        (lambda data: data[:-1] + b"x", "is missing or altered"),
+        (without_audit, "lacks it"),
+    ],
+)
+def test_a_table_that_would_not_serve_without_the_catalog_is_a_fault(
+    storage: LocalStorage, altered: Callable[[bytes], bytes], what: str
+) -> None:
+    packed(storage, (ORDERS, 0, batches(0)), (AUDIT, 0, batches(0)))
+    (path,) = pack_paths(storage)
+    storage.put(path, altered(storage.read(path)))
+    (fault,) = faults(storage)
+    topic = "audit" if altered is without_audit else "orders"
+    assert fault == f"{storage.uri}/{path} (topic {topic} partition 0 offset 0): the table at its end {what}"
 
 
 def test_the_catalog_alone_tells_where_the_bytes_of_a_log_lie(storage: LocalStorage) -> None:
