@@ -60,8 +60,13 @@ def largest_size(record: Record) -> int:
     key, value, headers = record.key, record.value, record.headers
     size = _LARGEST_OVERHEAD + (len(key) if key else 0) + (len(value) if value else 0)
     for name, content in headers:
-        size += 2 * _LONGEST_LENGTH + len(name) + len(content or b"")
+        size += 2 * _LONGEST_LENGTH + 4 * _characters(name) + len(content or b"")
     return size
+
+
+def _characters(name: bytes) -> int:
+    """The characters of a header's name; of bytes that are not UTF-8 each is one. Each may take four bytes."""
+    return len(name.decode(errors="surrogateescape"))
 
 
 _LONGEST_LENGTH = 5

@@ -20,6 +20,7 @@ from logkeep_engine.contract.restore_spec import KafkaRestoreSpec, parse_restore
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.errors import ArchiveDamaged, BrokerUnavailable, Refused, RestoreBusy, SpecError, StateAltered
 from logkeep_engine.report import Reporter
+from logkeep_engine.restore.claim import takeover
 from logkeep_engine.restore.model.context import Planned, RestoreContext
 from logkeep_engine.restore.model.plan import PartitionPlan, RestorePlan, TopicPlan
 from logkeep_engine.restore.model.state import HELD_NOTE, RESULT, RestoreState
@@ -79,6 +80,7 @@ def brokers_answer_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(held_topics, "applied_topic_configs", applied)
     monkeypatch.setattr(releasing, "applied_topic_configs", applied)
+    monkeypatch.setattr(takeover, "WATCH_SECONDS", 0.0)  # these restores have no driver, and so no note of one
 
 
 def spec(**topics: Any) -> KafkaRestoreSpec:
@@ -343,6 +345,7 @@ def test_only_a_restore_that_holds_and_has_succeeded_is_released(
         release(replace(context, run_id="a/b", state=context.state.of_run("a/b")))
     note = RunNote(context.state.storage, context.state.run_id)
     note.write(ended=False)
+    monkeypatch.setattr(takeover, "WATCH_SECONDS", 40.0)
     monkeypatch.setattr("logkeep_engine.archive.catalog.run_note.time.sleep", lambda _: note.write(ended=False))
     with pytest.raises(RestoreBusy):
         release(context)

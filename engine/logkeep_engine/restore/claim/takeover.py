@@ -103,6 +103,8 @@ def refuse_alive(state: RestoreState) -> bytes | None:
     first = note_of(state)
     if first is not None and _has_ended(first):
         return first
+    if first is None and state.success() is not None:
+        return None  # it wrote that last, and nothing after it; one that finds its work done has no note
     log.info(
         "run %s has not ended: watching for %.0f s whether its driver is still running", state.run_id, WATCH_SECONDS
     )
