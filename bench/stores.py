@@ -50,7 +50,7 @@ def opened(folder: Path) -> Iterator[Mapping[str, Storage]]:
 
 
 def write(storage: Storage, piece: bytes, count: int) -> None:
-    """Write the object: this piece so many times."""
+    """Write the object: `count` pieces, one after the other."""
     with storage.writer("object") as writer:
         for _ in range(count):
             writer.write(piece)

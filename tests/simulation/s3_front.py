@@ -25,6 +25,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 from logkeep_engine.contract import names
+from logkeep_engine.storage.place import BucketPlace
 from logkeep_engine.storage.s3 import S3Storage
 from tests.simulation.cluster import World
 
@@ -94,9 +95,7 @@ class S3Front:
         self.endpoint = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self._world.do(self._start)
         self._storage = S3Storage(
-            f"s3://{BUCKET}/archive",
-            self.endpoint,
-            None,
+            BucketPlace(f"s3://{BUCKET}/archive", self.endpoint, None, names.OWN_KEYS, identity=False),
             {names.ENV_S3_ACCESS_KEY: "simulated", names.ENV_S3_SECRET_KEY: "simulated"},
         )
         return self

@@ -66,7 +66,7 @@ class ObjectStore(Storage, Generic[C]):
 
     def __init__(self, place: BucketPlace, environ: Mapping[str, str] = os.environ) -> None:
         self._place = place
-        self._connection = PerProcess(lambda: self._connect(environ))
+        self._own = PerProcess(lambda: self._connect(environ))
         self._parts = PerProcess(lambda: threading.BoundedSemaphore(_PARTS_AT_ONCE))
         self.uri = place.uri
 
@@ -97,14 +97,18 @@ class ObjectStore(Storage, Generic[C]):
         """The parts that writers of this process may have on their way."""
         return self._parts.get()
 
+    def connection(self) -> C:
+        """This process's own connection; the first call makes it."""
+        return self._own.get()
+
     def ask(self, path: str, action: Callable[[C], T]) -> T:
         """Have the store do it, and again while it fails for a reason that may pass. `path`: what an error names."""
         try:
-            self._connection.get()
+            self.connection()
         except Exception as error:
             raise self._translate(error, path) from error
         return retried(
-            lambda attempt: action(self._connection.get()),
+            lambda attempt: action(self.connection()),
             lambda error: self._translate(error, path),
             lambda error: None,
         )

@@ -65,12 +65,12 @@ def open_uri(
         return LocalStorage(uri)
     if parts.scheme in ("s3", "gs", "az") and parts.netloc:
         _refuse_rest(uri, hint=f"End the URI there. {_login()}")
+        place = BucketPlace(uri, endpoint, region, keys, identity, ca_file)
         # A run does without the storages of other schemes.
         if parts.scheme == "s3":
             from logkeep_engine.storage.s3 import S3Storage
 
-            return S3Storage(uri, endpoint, region, environ, keys=keys, identity=identity, ca_file=ca_file)
-        place = BucketPlace(uri, endpoint, region, keys, identity, ca_file)
+            return S3Storage(place, environ)
         if parts.scheme == "gs":
             from logkeep_engine.storage.gcs import GcsStorage
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from logkeep_engine.contract import names
+from logkeep_engine.errors import BucketMissing
 from logkeep_engine.storage.base import require_object_path
 
 _NAMES = {"s3": "AWS", "gs": "Google Cloud Storage", "az": "Azure"}
@@ -46,6 +47,14 @@ class BucketPlace:
     def name_of(self, path: str) -> str:
         """Return an object, or with an empty path the storage, for messages."""
         return f"{self.scheme}://{self.bucket}/{self.prefix}{path}" if path else self.uri
+
+    def missing(self) -> BucketMissing:
+        """Return the error for a bucket, or a container, that is not there."""
+        kind = "Container" if self.scheme == "az" else "Bucket"
+        return BucketMissing(
+            f"{kind} {self.bucket!r} does not exist at {self.where}.",
+            hint=f"Create it, or correct {self.keys.part('uri')}.",
+        )
 
     @property
     def where(self) -> str:

@@ -78,7 +78,7 @@ def test_keys_that_lead_elsewhere_are_no_objects_of_an_archive(monkeypatch: pyte
         list_object_versions={"Versions": found},
         list_multipart_uploads={"Uploads": found},
     )
-    storage = S3Storage("s3://bucket/archive", None, None)
+    storage = S3Storage(PLACE)
     monkeypatch.setattr(storage, "_requests", requests)
     assert [info.path for info in storage.list()] == ["runs/r/alive.json"]
     assert [item.path for item in storage.unseen("")] == ["runs/r/alive.json"] * 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from logkeep_engine.errors import (
-    BucketMissing,
     CredentialsMissing,
     LogkeepError,
     ObjectCold,
@@ -68,10 +67,7 @@ def translate(error: Exception, place: BucketPlace, path: str) -> LogkeepError:
 def _translate_answer(status: int, code: str, place: BucketPlace, path: str) -> LogkeepError:
     name, where = place.name_of(path), place.where
     if code == "ContainerNotFound" or (status == 404 and not path):
-        return BucketMissing(
-            f"Container {place.bucket!r} does not exist at {where}.",
-            hint=f"Create it, or correct {place.keys.part('uri')}.",
-        )
+        return place.missing()
     if code == "BlobArchived":
         return ObjectCold(f"{name} is in the archive tier and cannot be read before it is rehydrated.", hint=COLD_HINT)
     if code in _LOCKED:

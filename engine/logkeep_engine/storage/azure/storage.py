@@ -228,10 +228,7 @@ class AzureWriter(PartsWriter):
         return {"etag": self._replaces, "match_condition": MatchConditions.IfNotModified}
 
     def _put(self, data: bytes) -> None:
-        self._storage.upload(self._path, data, {"overwrite": self._replaces is not None, **self._put_condition()})
-
-    def _put_condition(self) -> dict[str, Any]:
-        return {} if self._replaces is None else self._condition()
+        self._storage.upload(self._path, data, {"overwrite": True, **self._condition()})
 
     def _block(self, number: int) -> str:
         return f"{self._id}-{number:06}"

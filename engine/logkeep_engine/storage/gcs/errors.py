@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from logkeep_engine.errors import (
-    BucketMissing,
     CredentialsMissing,
     LogkeepError,
     ObjectExists,
@@ -70,7 +69,7 @@ def _translate_answer(status: int, text: str, place: BucketPlace, path: str) -> 
     name, where = place.name_of(path), place.where
     if status == 404:
         if not path or "bucket does not exist" in text:
-            return bucket_missing(place)
+            return place.missing()
         return ObjectMissing(f"{name} does not exist.")
     if status == 412:
         return ObjectExists(f"{name} exists already.")
@@ -85,11 +84,3 @@ def _translate_answer(status: int, text: str, place: BucketPlace, path: str) -> 
     if status in (408, 409, 429) or (status >= 500 and status != 501):
         return StorageUnavailable(f"{name}: {where} answered {status}.", hint="This may be temporary; try again.")
     return StorageRefused(f"{name}: {where} answered {status}.", hint=f"Check {place.keys.part('uri')}.")
-
-
-def bucket_missing(place: BucketPlace) -> BucketMissing:
-    """Return the error for a bucket that is not there."""
-    return BucketMissing(
-        f"Bucket {place.bucket!r} does not exist at {place.where}.",
-        hint=f"Create it, or correct {place.keys.part('uri')}.",
-    )

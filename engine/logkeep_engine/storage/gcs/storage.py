@@ -16,7 +16,7 @@ from logkeep_engine.storage.base import (
     UnseenObject,
     is_object_path,
 )
-from logkeep_engine.storage.gcs.errors import bucket_missing, translate
+from logkeep_engine.storage.gcs.errors import translate
 from logkeep_engine.storage.object_store import (
     CHUNK_BYTES,
     CONNECT_TIMEOUT,
@@ -78,7 +78,7 @@ class GcsStorage(ObjectStore[Any]):
         try:
             self.ask(path, send)
         except ObjectMissing:  # an object that is to be written can lack nothing but its bucket
-            raise bucket_missing(self._place) from None
+            raise self._place.missing() from None
 
     def writer(self, path: str, *, replaces: str | None = ANYTHING) -> ObjectWriter:
         if replaces == ANYTHING:
@@ -184,14 +184,17 @@ class GcsWriter(PartsWriter):
 
     def _upload(self, part: bytes) -> None:
         if self._stream is None:
-            bucket = self._storage.ask(self._path, lambda bucket: bucket)
-            self._stream = bucket.blob(self._key).open(
-                "wb",
-                chunk_size=CHUNK_BYTES,
-                content_type=_BYTES,
-                checksum="crc32c",
-                timeout=_TIMEOUT,
-                **self._condition,
+            self._stream = (
+                self._storage.connection()
+                .blob(self._key)
+                .open(
+                    "wb",
+                    chunk_size=CHUNK_BYTES,
+                    content_type=_BYTES,
+                    checksum="crc32c",
+                    timeout=_TIMEOUT,
+                    **self._condition,
+                )
             )
         self._stream.write(part)
 
@@ -207,7 +210,7 @@ class GcsWriter(PartsWriter):
             action()
         except Exception as error:
             ours = self._storage._translate(error, self._path)
-            raise (bucket_missing(self._storage._place) if isinstance(ours, ObjectMissing) else ours) from error
+            raise (self._storage._place.missing() if isinstance(ours, ObjectMissing) else ours) from error
 
 
 def _credentials(place: Any, environ: Mapping[str, str]) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from logkeep_engine.errors import (
-    BucketMissing,
     CredentialsMissing,
     LogkeepError,
     ObjectCold,
@@ -118,10 +117,7 @@ def _translate_answer(error: Any, place: BucketPlace, name: str) -> LogkeepError
     status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     where = place.where
     if code in _MISSING_BUCKET:
-        return BucketMissing(
-            f"Bucket {place.bucket!r} does not exist at {where}.",
-            hint=f"Create it, or correct {place.keys.part('uri')}.",
-        )
+        return place.missing()
     if code in _MISSING_OBJECT:
         return ObjectMissing(f"{name} does not exist.")
     if code in _EXISTS or status == 412:

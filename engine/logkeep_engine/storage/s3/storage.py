@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from logkeep_engine.contract import names
 from logkeep_engine.errors import ObjectMissing, StorageRefused, StorageUnavailable
 from logkeep_engine.storage.base import (
     ANYTHING,
@@ -33,37 +32,20 @@ _DELETE_AT_ONCE = 1000  # S3's limit of DeleteObjects
 _LOOKS_AT_ONCE = 16
 
 
-def _s3_storage(
-    uri: str, endpoint: str | None, region: str | None, keys: names.Keys, identity: bool, ca_file: str | None
-) -> S3Storage:
-    """Return the storage in another process, with the credentials of its environment."""
-    return S3Storage(uri, endpoint, region, keys=keys, identity=identity, ca_file=ca_file)
-
-
 class S3Storage(Storage):
-    """A prefix of a bucket, through botocore. `endpoint` and `region` as in the resource; None: botocore's own."""
+    """A prefix of a bucket, through botocore. Pickles without credentials: a worker process takes those of its own
+    environment."""
 
-    def __init__(
-        self,
-        uri: str,
-        endpoint: str | None,
-        region: str | None,
-        environ: Mapping[str, str] = os.environ,
-        *,
-        keys: names.Keys = names.OWN_KEYS,
-        identity: bool = False,
-        ca_file: str | None = None,
-    ) -> None:
-        self._place = BucketPlace(uri, endpoint, region, keys, identity, ca_file)
-        self._requests = Requests(self._place, environ)
-        self.uri = self._place.uri
+    def __init__(self, place: BucketPlace, environ: Mapping[str, str] = os.environ) -> None:
+        self._place = place
+        self._requests = Requests(place, environ)
+        self.uri = place.uri
 
     def __repr__(self) -> str:
         return f"S3Storage({self.uri!r}, endpoint={self._place.where!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        place = self._place
-        return (_s3_storage, (place.uri, place.endpoint, place.region, place.keys, place.identity, place.ca_file))
+        return (S3Storage, (self._place,))
 
     def check(self) -> None:
         self._requests.call("list_objects_v2", "", MaxKeys=1, Prefix=self._place.prefix)
