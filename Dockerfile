@@ -138,6 +138,8 @@ COPY --from=engine-sbom /sbom.cdx.json /usr/share/logkeep/
 COPY docker/entrypoint.sh docker/logkeep docker/kubectl-logkeep /usr/local/bin/
 COPY engine/logkeep_engine /opt/code/logkeep_engine
 COPY engine/pyspark_logkeep /opt/code/pyspark_logkeep
+# logkeep_engine/conditions is a link to it.
+COPY docs/conditions /opt/docs/conditions
 COPY --from=kernel /logkeep_kernel.abi3.so /opt/code/
 RUN python3 -m compileall -q /opt/code
 ENV PYTHONPATH=/opt/code

@@ -93,7 +93,8 @@ def base_images() -> list[Image]:
 def logkeep_images() -> dict[str, Image]:
     """Logkeep's images of the code as it is now: `operator` and `engine`, named `localhost/logkeep-<target>:dev`."""
     layout = _base_layout()
-    sources = ("engine/logkeep_engine", "engine/pyspark_logkeep", "operator/logkeep_operator", "docker")
+    engine = ("engine/logkeep_engine", "engine/pyspark_logkeep", "docs/conditions")
+    sources = (*engine, "operator/logkeep_operator", "docker")
     code = [ROOT / source for source in sources]
     key = cache.digest(*code, KERNEL)
     images = {target: Image(f"localhost/logkeep-{target}:dev", layout, f"{target}-{key}") for target in TARGETS}

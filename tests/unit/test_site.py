@@ -10,7 +10,10 @@ import pytest
 import logkeep_engine
 from tests.cluster import docs, system
 
-LOADED = re.compile(r'<(?:script|img|iframe)\b[^>]*\bsrc="?(https?:[^"\s>]+)|<link\b[^>]*\bhref="?(https?:[^"\s>]+)')
+LOADED = re.compile(
+    r'<(?:script|img|iframe)\b[^>]*\bsrc="?(https?:[^"\s>]+)'
+    r'|<link\b(?![^>]*\brel="?canonical)[^>]*\bhref="?(https?:[^"\s>]+)'  # a canonical link is a page's own address
+)
 IMPORTED = re.compile(r"""@import|url\(["']?https?:[^)]+\)""")
 
 
@@ -68,7 +71,7 @@ def test_fragments_become_the_next_section_of_the_changelog(tmp_path: Path) -> N
     assert re.search(rf"^## {re.escape(logkeep_engine.__version__)} \(", said, re.MULTILINE)
     kinds = ["### Before the upgrade", "- Apply the CRDs.", "### What is new", "- A is new."]
     kinds += ["### What is fixed", "- B is right."]
-    assert [line for line in said.splitlines() if line.startswith(("### ", "- "))][-6:] == kinds
+    assert [line for line in said.splitlines() if line in kinds] == kinds
     (tmp_path / "changes/short.md").write_text("Which kind?")
     with pytest.raises(system.CommandFailed, match=r"short\.md"):
         docs.changelog(tmp_path)

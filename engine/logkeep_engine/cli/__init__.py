@@ -24,6 +24,7 @@ from logkeep_engine.cli import (
     diff,
     drill,
     erase,
+    explain,
     groups,
     import_,
     inspect,
@@ -63,6 +64,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "convert": convert.convert,
     "import": import_.import_,
     "erase": erase.erase,
+    "explain": explain.explain,
 }
 """The commands, as --help lists them."""
 

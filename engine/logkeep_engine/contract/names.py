@@ -60,6 +60,8 @@ ENV_ERASURES_DIR = "LOGKEEP_ERASURES_DIR"
 ENV_SIGNING_DIR = "LOGKEEP_SIGNING_DIR"
 ENV_TASK_MEMORY = "LOGKEEP_TASK_MEMORY"
 ENV_POD_NAME = "LOGKEEP_POD_NAME"
+# Where the site of the docs is read: mkdocs.yml and pyproject.toml say the same.
+SITE = "https://logkeep.dev"
 COMMAND_LINE = "command line"
 """The `RunRequest.requested_by` of a run that a user starts by hand. Users and hosts are not reported."""
 ENV_POD_IP = "LOGKEEP_POD_IP"

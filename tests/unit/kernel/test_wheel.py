@@ -14,8 +14,10 @@ from tests.cluster import system, wheel
 CODE = """
 import sys
 import logkeep_engine.cli, logkeep_kernel, logkeep_operator, pyspark_logkeep
+from logkeep_engine.cli.explain import reasons
 for module in (logkeep_engine, logkeep_kernel, logkeep_operator, pyspark_logkeep):
     print(module.__file__)
+assert "ArchiveOwned" in reasons(), "the pages about reasons are there, too"
 """
 
 

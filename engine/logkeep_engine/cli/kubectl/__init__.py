@@ -16,6 +16,7 @@ import sys
 import typer
 
 from logkeep_engine.cli.errors import open_stdout
+from logkeep_engine.cli.explain import explain
 from logkeep_engine.cli.kubectl import inspect, logs, restore, run, status, topics
 from logkeep_engine.cli.kubectl.options import EXIT_CODES
 from logkeep_engine.cli.options import Commands, Version
@@ -34,7 +35,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (status.status, run.run, restore.restore, topics.topics, logs.logs, inspect.inspect):  # as in --help
+for command in (status.status, run.run, restore.restore, topics.topics, logs.logs, inspect.inspect, explain):
     app.command(epilog=EXIT_CODES)(command)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from logkeep_engine.cli.explain import page_url
 from logkeep_engine.cli.output import byte_count
 from logkeep_engine.contract.facts.dry_run import DRY_RUN, EXACT
 from logkeep_engine.contract.names import BACKUP, BACKUP_RUN, RESTORE
@@ -159,7 +160,8 @@ def detail(body: Body, now: datetime) -> list[Row]:
 
 
 def _conditions(body: Body) -> list[Row]:
-    """Return the condition that says the state, those next to it, and the pages about what is not as it should be."""
+    """Return the condition that says the state, those next to it, and where to read about what is not as it should
+    be."""
     state = next((c for c in (condition(body, kind) for kind in _STATES) if c.get("status") == "True"), None)
     state = state or condition(body, "Ready")
     rows = [("state", f"{state.get('reason')}: {state.get('message')}")] if state else []
@@ -168,8 +170,8 @@ def _conditions(body: Body) -> list[Row]:
         rows.append((str(item.get("type")), f"{item.get('status')}, {item.get('reason')}: {item.get('message')}"))
     wrong = [] if condition(body, "Ready").get("status") == "True" else [state]
     wrong += [condition(body, kind) for kind in alarms(body)]
-    pages = dict.fromkeys(f"docs/conditions/{item['reason']}.md" for item in wrong if item.get("reason"))
-    return [*rows, *(("see", page) for page in pages)]
+    known = dict.fromkeys(str(item["reason"]) for item in wrong if item.get("reason"))
+    return [*rows, *(("see", f"kubectl logkeep explain {reason}, {page_url(reason)}") for reason in known)]
 
 
 def _run(status: Body, now: datetime) -> list[Row]:
