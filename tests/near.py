@@ -205,7 +205,7 @@ PACKAGES: Mapping[str, Near] = {
             *_unit(
                 "test_compatibility.py", "test_docstrings.py", "test_glossary.py", "test_links.py", "test_profiles.py"
             ),
-            *_unit("test_listed.py", "test_locked.py", "test_repository_layout.py", "test_site.py"),
+            *_unit("test_listed.py", "test_locked.py", "test_names.py", "test_repository_layout.py", "test_site.py"),
         ),
         (*_broker("bed*", "compare"), *_simulated("history", "ledger", "partition_log"), "tests/apiserver/test_bed.py"),
     ),

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from logkeep_engine.contract.names import PLURALS
+from logkeep_engine.contract.names import CRDS, PLURALS
 from logkeep_operator.api import GROUP
 from logkeep_operator.api.fields import Fields, keeps_more, known_fields, lacking
 from logkeep_operator.cluster import KubernetesCluster
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 FRESH_SECONDS = 60.0
 OUTDATED_SECONDS = 5.0
 _SHOWN = 3
-HOW = "kubectl apply --server-side --force-conflicts -f charts/logkeep/crds/"
+HOW = f"kubectl apply --server-side --force-conflicts -f {CRDS}"
 
 
 class Crds:

@@ -16,7 +16,7 @@ import yaml
 from tests.apiserver.conftest import apply_permissions, install_crds
 from tests.apiserver.operator import ROOT, Namespace, Operator, result, run_id_of, wait_for
 from tests.apiserver.test_operator import selfcheck
-from tests.cluster import system
+from tests.cluster import names, system
 from tests.cluster.apiserver import ApiServer
 from tests.unit.operator.world import backup_spec, restore_spec
 
@@ -111,7 +111,7 @@ def test_with_old_crds_nothing_begins_and_everybody_is_told(
             reported = namespace.reason(kind, name, "CrdsOutdated")["message"]
             assert "kafkabackups.logkeep.dev lacks spec.dryRun, status." in reported
             assert "kafkarestores.logkeep.dev lacks spec.dryRun, status.run, status.lastHandledRunAgain" in reported
-            assert "kubectl apply --server-side --force-conflicts -f charts/logkeep/crds/" in reported
+            assert f"kubectl apply --server-side --force-conflicts -f {names.file('logkeep-crds.yaml')}" in reported
             assert namespace.condition(kind, name, "Stalled")["status"] == "True"
         assert metric(port) == "1.0"
         assert operator.log.read_text().count("ERROR") == 1

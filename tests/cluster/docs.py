@@ -14,7 +14,15 @@ from tests.cluster import system, tools
 ROOT = Path(__file__).parents[2]
 METRICS = ROOT / "docs/reference/metrics.md"
 # Pages and what they link to. They lie side by side as in the repository, so that links hold in both.
-PAGES = (":(glob)*.md", "LICENSE", "changes", "docs", "examples", "charts/logkeep/files")
+PAGES = (
+    ":(glob)*.md",
+    "LICENSE",
+    "changes/README.md",
+    "docs",
+    "examples",
+    "charts/logkeep/README.md",
+    "charts/logkeep/files",
+)
 
 
 def build(folder: Path, root: Path = ROOT) -> Path:

@@ -30,11 +30,12 @@ def anchors(text: str) -> set[str]:
 
 
 def dead_links(path: Path, text: str) -> Iterator[str]:
+    folder = ROOT if path.name.startswith("+") else path.parent  # a fragment becomes a part of CHANGELOG.md
     for link in re.findall(r"\]\(([^)\s]+)\)", prose(text)):
         if "://" in link:
             continue
         name, _, anchor = link.partition("#")
-        target = path.parent / name if name else path
+        target = folder / name if name else path
         if not target.exists() or (anchor and anchor not in anchors(text if target == path else target.read_text())):
             yield link
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-import logkeep_engine
 from tests.lanes import plan, times
 
 ROOT = Path(__file__).parents[2]
@@ -15,23 +14,6 @@ ROOT = Path(__file__).parents[2]
 def test_source_roots_are_not_packages(folder: str) -> None:
     """`operator/__init__.py` would shadow the standard library's `operator` for all that runs in here."""
     assert not (ROOT / folder / "__init__.py").exists()
-
-
-# Where the version is typed again since it cannot be derived, and how often. engine/logkeep_engine/__init__.py has it.
-VERSIONS = {
-    "charts/logkeep/Chart.yaml": (r"^(?:v|appV)ersion: (\S+)$", 2),
-    "docs/cli.md": (r"/logkeep-([^-]+)-cp311-", 1),
-    "docs/conditions/ImagePullFailed.md": (r"/logkeep-engine:([\w.]+\w)", 1),
-    "docs/install.md": (r"/logkeep-(?:operator|engine):(\S+)", 4),
-    "docs/reference/kubectl-logkeep.md": (r"/logkeep-([^-]+)-cp311-", 1),
-    "kernel/Cargo.toml": (r'^version = "(.*)"$', 1),
-}
-
-
-@pytest.mark.parametrize("path", VERSIONS)
-def test_a_file_that_types_the_version_has_that_of_the_code(path: str) -> None:
-    pattern, times = VERSIONS[path]
-    assert re.findall(pattern, (ROOT / path).read_text(), re.MULTILINE) == [logkeep_engine.__version__] * times
 
 
 def test_every_test_runs_in_one_lane() -> None:

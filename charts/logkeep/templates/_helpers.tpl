@@ -19,8 +19,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
+{{/* Without a registry in front, whoever pulls an image takes it from Docker's own, where it is somebody else's. */}}
 {{- define "logkeep.image" -}}
-{{ .image.repository }}
+{{- if not (regexMatch "^([^/]*[.:][^/]*|localhost)/." .image.repository) }}
+{{- fail (printf "image.repository and engine.image.repository begin with the name of a registry, such as registry.example/logkeep-operator. %s has none" .image.repository) }}
+{{- end }}
+{{- .image.repository }}
 {{- if or .image.tag (not .image.digest) }}:{{ default .default .image.tag }}{{ end }}
 {{- if .image.digest }}@{{ .image.digest }}{{ end }}
 {{- end }}

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from logkeep_engine import __version__
 from logkeep_engine.contract.model import replace
 
 BACKUP, RESTORE, BACKUP_RUN = "KafkaBackup", "KafkaRestore", "KafkaBackupRun"
@@ -14,6 +15,8 @@ ERASURE = "Erasure"
 RETENTION, HOLD, RECONCILIATION = "Retention", "Hold", "Reconciliation"
 MAINTENANCE_KINDS = frozenset({RETENTION, HOLD, RECONCILIATION, ERASURE})
 """The kinds of runs that keep an archive in order and add no records to it: their ends are not points."""
+# The CRDs of this version, in the files of its release (names.toml).
+CRDS = f"https://logkeep.dev/releases/{__version__}/logkeep-crds.yaml"
 # The kinds of resources, with their names in paths of the Kubernetes API.
 PLURALS = {BACKUP: "kafkabackups", RESTORE: "kafkarestores", BACKUP_RUN: "kafkabackupruns"}
 

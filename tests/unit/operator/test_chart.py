@@ -15,7 +15,7 @@ from logkeep_engine import __version__
 from logkeep_engine.contract.names import ENDPOINTS_CONFIG_MAP, KEY_ENDPOINTS
 from logkeep_operator.selfcheck import needed, needed_for_lease
 from logkeep_operator.settings import Concurrency, from_environ
-from tests.cluster import system, tools
+from tests.cluster import chart, names, system, tools
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts/logkeep"
@@ -46,21 +46,25 @@ def test_lint() -> None:
     system.run([tools.helm(), "lint", "--strict", CHART])
 
 
+def test_the_readme_is_current() -> None:
+    assert chart.README.read_text() == chart.readme(), "make chart writes it"
+
+
 def test_the_operator_understands_the_charts_environment() -> None:
     default = from_environ(environment())
-    assert default.engine.image == f"logkeep-engine:{__version__}"
+    assert default.engine.image == names.image("engine")
     assert default.namespaces == ()
     settings = from_environ(
         environment(
             "watchNamespaces={a,b}", "imagePullSecrets[0].name=one", "imagePullSecrets[1].name=two",
             "maxConcurrentRuns.operator=9", "maxConcurrentRuns.namespace=2", "maxConcurrentRuns.namespaces.team-a=1",
             "maxConcurrentRuns.namespaces.team-b=0", "kueue.enabled=true",
-            "engine.image.repository=r/e", "engine.image.tag=v9",
+            "engine.image.repository=r.example/e", "engine.image.tag=v9",
             "engine.image.pullPolicy=Never", "logLevel=DEBUG",
         )
     )  # fmt: skip
     assert settings.namespaces == ("a", "b")
-    assert (settings.engine.image, settings.engine.pull_policy) == ("r/e:v9", "Never")
+    assert (settings.engine.image, settings.engine.pull_policy) == ("r.example/e:v9", "Never")
     assert settings.engine.pull_secrets == ("one", "two")
     assert settings.log_level == "DEBUG"
     assert default.concurrency == Concurrency(5)
@@ -73,19 +77,37 @@ DIGEST = "sha256:" + "0123456789abcdef" * 4
 @pytest.mark.parametrize(
     ("values", "image"),
     [
-        ((), f"r/i:{__version__}"),
-        (("tag=v9",), "r/i:v9"),
-        ((f"digest={DIGEST}",), f"r/i@{DIGEST}"),
-        (("tag=v9", f"digest={DIGEST}"), f"r/i:v9@{DIGEST}"),
+        ((), f"r.example/i:{__version__}"),
+        (("tag=v9",), "r.example/i:v9"),
+        ((f"digest={DIGEST}",), f"r.example/i@{DIGEST}"),
+        (("tag=v9", f"digest={DIGEST}"), f"r.example/i:v9@{DIGEST}"),
     ],
 )
 def test_images_can_be_named_by_what_they_hold(values: tuple[str, ...], image: str) -> None:
-    said = ("repository=r/i", *values)
+    said = ("repository=r.example/i", *values)
     sets = [f"{where}.{value}" for where in ("image", "engine.image") for value in said]
     pod = one("Deployment", *sets)["spec"]["template"]["spec"]
     assert [container["image"] for container in pod["containers"]] == [image]
     assert from_environ(environment(*sets)).engine.image == image
     assert [container["image"] for container in one("Pod", *sets)["spec"]["containers"]] == [image]
+
+
+def test_the_default_images_are_the_released_ones() -> None:
+    (container,) = one("Deployment")["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == names.image("operator")
+    assert from_environ(environment()).engine.image == names.image("engine")
+
+
+@pytest.mark.parametrize("repository", ["logkeep-operator", "library/logkeep-operator", "/logkeep-operator", "host/"])
+@pytest.mark.parametrize("where", ["image", "engine.image"])
+def test_an_image_without_a_registry_is_refused_since_it_would_be_somebody_elses(where: str, repository: str) -> None:
+    with pytest.raises(system.CommandFailed, match=f"begin with the name of a registry, .* {repository} has none"):
+        render(f"{where}.repository={repository}")
+
+
+@pytest.mark.parametrize("host", ["registry.example", "localhost", "registry:5000", "[fd00::1]:5000"])
+def test_an_image_may_come_from_any_registry(host: str) -> None:
+    assert from_environ(environment(f"engine.image.repository={host}/e")).engine.image.startswith(f"{host}/e:")
 
 
 def test_operators_are_two_on_different_nodes_and_restricted() -> None:
@@ -176,7 +198,8 @@ def test_names_in_the_lists_of_the_policies_are_no_patterns_but_for_their_stars(
     pods, *_ = policies(*sets)
     (condition,) = pods["spec"]["matchConditions"]
     assert "(logkeep-engine|own\\\\.a)$" in condition["expression"]
-    assert r"^(logkeep-engine:0\\.1\\.0|r\\.example/.*:1\\.\\?)$" in json.dumps(pods["spec"]).replace("\\\\", "\\")
+    ours = re.escape(names.image("engine")).replace("\\-", "-").replace("\\", "\\\\")
+    assert rf"^({ours}|r\\.example/.*:1\\.\\?)$" in json.dumps(pods["spec"]).replace("\\\\", "\\")
 
 
 def test_the_plugin_finds_the_allowed_endpoints_where_no_tenant_writes() -> None:
@@ -432,5 +455,5 @@ def test_the_chart_is_part_of_another_one(tmp_path: Path) -> None:
     (deployment,) = (body for body in rendered() if body["kind"] == "Deployment")
     assert (deployment["metadata"]["name"], deployment["spec"]["replicas"]) == ("infra-logkeep", 1)
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    assert container["image"] == f"logkeep-operator:{__version__}"
+    assert container["image"] == names.image("operator")
     assert rendered("--set", "logkeep.enabled=false") == []

@@ -17,6 +17,7 @@ from logkeep_operator.api.status import Status
 from logkeep_operator.crds import FRESH_SECONDS, OUTDATED_SECONDS, Crds, problem_of
 from logkeep_operator.errors import AnswerWrong, ApiUnavailable, NotStored
 from logkeep_operator.metrics import Metrics
+from tests.cluster import names
 from tests.unit.operator.fake_api import OPENAPI, FakeApi, published
 from tests.unit.operator.world import backup_spec
 
@@ -68,7 +69,7 @@ def test_the_problem_names_crds_and_fields_and_what_to_do() -> None:
         "The CRDs in this cluster are older than this operator: kafkabackups.logkeep.dev lacks spec.dryRun, "
         "status.run, status.lastHandledRun and 1 more. The API server would silently drop these fields, so "
         "nothing is started, changed or deleted. Apply the CRDs of this version: kubectl apply --server-side "
-        "--force-conflicts -f charts/logkeep/crds/"
+        f"--force-conflicts -f {names.file('logkeep-crds.yaml')}"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from logkeep_engine.contract.names import CRDS
 from logkeep_engine.contract.nesting import loads
 from logkeep_engine.errors import LogkeepError, Refused
 
@@ -89,7 +90,7 @@ def api_error(status: int, data: bytes, *, kind: str, plural: str, namespace: st
         return KindNotServed(
             f"The cluster does not serve {plural}.",
             hint="Is this the cluster that you mean? If so, its CRDs are missing or old: "
-            "kubectl apply --server-side -f charts/logkeep/crds/",
+            f"kubectl apply --server-side -f {CRDS}",
         )
     if status == 404:
         return NoSuchResource(f"There is no {kind} {name!r} in {where}.", hint="Is it in another -n/--namespace?")
