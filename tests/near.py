@@ -189,7 +189,7 @@ PACKAGES: Mapping[str, Near] = {
     "storage": Near(
         _engine("storage*"),
         _unit("storage/*"),
-        _broker("archive_s3", "cold_*", "policies", "storage*", "stores", "toolbox_s3"),
+        _broker("archive_s3", "cold_*", "policies", "s3_*", "storage*", "stores", "toolbox_s3"),
     ),
     "tests": Near(
         ("tests",),

@@ -107,6 +107,13 @@ REFUSED = [
     ),
     (storage(uri="b2://bucket"), "spec.storage.uri"),
     (storage(uri="gs://bucket", region="eu"), "region may be set only with an s3:// uri"),
+    (storage(uri="gs://bucket", s3={"requesterPays": True}), "s3 may be set only with an s3:// uri"),
+    (
+        storage(uri="s3://bucket", s3={"serverSideEncryption": "AES256", "kmsKeyId": "a"}),
+        "kmsKeyId may be set only with serverSideEncryption aws:kms",
+    ),
+    (storage(uri="s3://bucket", s3={"bucketKey": False}), "bucketKey may be set only with serverSideEncryption"),
+    (storage(uri="s3://bucket", s3={"storageClass": "GLACIER"}), "storageClass may not be GLACIER or DEEP_ARCHIVE"),
     (storage(uri="az://backups/kafka"), "endpoint must be set with an az:// uri"),
     (
         storage(uri="gs://bucket", credentials={"secretRef": {"name": "s", "accountKeyKey": "k"}}),

@@ -49,6 +49,13 @@ class Exchange:
         return b"\r\n".join(kept) + separator + body
 
     @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the request, their names in lower case."""
+        lines = self._request.partition(b"\r\n\r\n")[0].decode().split("\r\n")[1:]
+        named = (line.partition(":") for line in lines)
+        return {name.strip().lower(): value.strip() for name, _, value in named}
+
+    @property
     def body(self) -> bytes:
         """The body of the request."""
         return self._request.partition(b"\r\n\r\n")[2]

@@ -22,9 +22,10 @@ import logkeep_engine
 from logkeep_engine.cli.output import print_line, visible
 from logkeep_engine.contract.cluster import ClusterSpec, Protocol, SaslMechanism
 from logkeep_engine.contract.endpoints import ENDPOINT, NOT_AN_ORIGIN
-from logkeep_engine.contract.names import ENV_SIGNING_DIR, OPTION_KEYS
+from logkeep_engine.contract.names import ENV_S3_OPTIONS, ENV_SIGNING_DIR, OPTION_KEYS
 from logkeep_engine.contract.pattern_lists import describe_unmatched
 from logkeep_engine.contract.patterns import Pattern, PatternInvalid
+from logkeep_engine.contract.s3_options import parse_s3_options
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
@@ -128,6 +129,25 @@ def origin(given: str | None) -> str | None:
     return given
 
 
+def _s3(given: list[str] | None) -> list[str] | None:
+    try:
+        parse_s3_options(",".join(given or ()))
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.") from error
+    return given
+
+
+S3 = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--s3",
+        metavar="NAME=VALUE",
+        callback=_s3,
+        help="An option of requests to S3, as storage.s3 of a resource has it: requesterPays=true, "
+        "serverSideEncryption=aws:kms, kmsKeyId=ARN, bucketKey=true, storageClass=STANDARD_IA, addressing=Virtual. "
+        f"Repeatable; by default what {ENV_S3_OPTIONS} says, with commas.",
+    ),
+]
 Endpoint = Annotated[str | None, typer.Option(callback=origin, help="URL of an S3 server other than AWS.")]
 Region = Annotated[str | None, typer.Option(help="Region of the bucket.")]
 SecurityProtocol = Annotated[
@@ -197,7 +217,8 @@ class SecurityOptions:
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
     """Give typer a command with a parameter for each option: a parameter that is a dataclass becomes its fields. Each
-    command that opens an archive, by a URI or a resource, also gets the option for the keys by which it is signed."""
+    command that opens an archive, by a URI or a resource, also gets the option for the keys by which it is signed; by a
+    URI those of requests to S3, too."""
     groups: dict[str, type] = {}
     options: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
@@ -209,8 +230,11 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
         else:
             options.append(parameter.replace(kind=parameter.POSITIONAL_OR_KEYWORD))
     one_resource = any(option.name == "file" and get_args(option.annotation)[0] is str for option in options)
-    if one_resource or any(issubclass(kind, Server) for kind in groups.values()):
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    by_uri = any(issubclass(kind, Server) for kind in groups.values())
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    if by_uri:
+        options.append(inspect.Parameter("s3", kind, default=None, annotation=S3))
+    if one_resource or by_uri:
         options.append(inspect.Parameter("signing_dir", kind, default=None, annotation=SigningDir))
     signature = inspect.Signature(options)
 
@@ -223,7 +247,9 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
             name: kind(**{field.name: values.pop(field.name) for field in fields(kind)})
             for name, kind in groups.items()
         }
-        with _signing(values.pop("signing_dir", None)):
+        s3 = values.pop("s3", None)
+        of_run = {ENV_SIGNING_DIR: values.pop("signing_dir", None), ENV_S3_OPTIONS: ",".join(s3) if s3 else None}
+        with _environment({name: value for name, value in of_run.items() if value is not None}):
             command(**values, **made)
 
     called.__signature__ = signature  # type: ignore[attr-defined]
@@ -232,17 +258,16 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextmanager
-def _signing(folder: str | None) -> Iterator[None]:
-    """Let the command, and the processes that it starts, find the keys of this folder."""
-    before = os.environ.get(ENV_SIGNING_DIR)
-    if folder is not None:
-        os.environ[ENV_SIGNING_DIR] = folder
+def _environment(given: Mapping[str, str]) -> Iterator[None]:
+    """Let the command, and the processes that it starts, find these variables."""
+    before = {name: os.environ[name] for name in given if name in os.environ}
+    os.environ.update(given)
     try:
         yield
     finally:
-        if folder is not None:
-            os.environ.pop(ENV_SIGNING_DIR)
-            os.environ.update({} if before is None else {ENV_SIGNING_DIR: before})
+        for name in given:
+            os.environ.pop(name)
+        os.environ.update(before)
 
 
 def refuse(options: Mapping[str, object], why: str, hint: str = "Leave it out.") -> None:

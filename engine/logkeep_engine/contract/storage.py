@@ -13,6 +13,7 @@ from logkeep_engine.contract.endpoints import Endpoint, Region
 from logkeep_engine.contract.model import Model, rules, schema
 from logkeep_engine.contract.names import Keys
 from logkeep_engine.contract.references import CaRef, SecretRef, StoreSecretRef
+from logkeep_engine.contract.s3_options import ArchiveS3Options, S3Options
 from logkeep_engine.contract.values import ResourceName
 
 # No character of a line break or a terminal's command: URIs stand in logs, in lists and in messages.
@@ -132,6 +133,10 @@ class StorageSpec(Model):
             "region may be set only with an s3:// uri",
         ),
         (
+            "self.uri.startsWith('s3://') || !has(self.s3)",
+            "s3 may be set only with an s3:// uri",
+        ),
+        (
             "!self.uri.startsWith('az://') || has(self.endpoint)",
             "endpoint must be set with an az:// uri: https://ACCOUNT.blob.core.windows.net",
         ),
@@ -157,6 +162,8 @@ class StorageSpec(Model):
     storage account. The installation must allow it (engine.allowed.endpoints of the chart)."""
     region: Region | None = None
     """Region of the bucket."""
+    s3: S3Options | None = None
+    """Options of requests to S3. A change holds for objects that are written from then on."""
     credentials: Credentials | None = None
     """How the pods log in to the object store. Without it, they use what their environment gives them; for the state of
     a restore, they log in as they do for the archive."""
@@ -175,6 +182,8 @@ class StorageSpec(Model):
             raise ValueError("volume may be set only with a file:// uri")
         if self.region is not None and not self.uri.startswith("s3:"):
             raise ValueError("region may be set only with an s3:// uri")
+        if self.s3 is not None and not self.uri.startswith("s3:"):
+            raise ValueError("s3 may be set only with an s3:// uri")
         if self.uri.startswith("az:") and self.endpoint is None:
             raise ValueError("endpoint must be set with an az:// uri: https://ACCOUNT.blob.core.windows.net")
         secret = self.credentials.secret_ref if self.credentials is not None else None
@@ -191,6 +200,8 @@ class StorageSpec(Model):
 class ArchiveSpec(StorageSpec):
     """The place of an archive, and who signs it."""
 
+    s3: ArchiveS3Options | None = None
+    """Options of requests to S3. A change holds for objects that are written from then on."""
     signing: Signing | None = None
     """Who signs the archive. With a private key the driver signs each commit. A reader with public keys refuses what
     none of them has signed."""

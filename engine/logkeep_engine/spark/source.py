@@ -148,7 +148,7 @@ class LogkeepReader(DataSourceReader):
     def _storage(self) -> Storage:
         from logkeep_engine.storage import open_uri
 
-        return open_uri(self._options.uri, self._options.endpoint, self._options.region)
+        return open_uri(self._options.uri, self._options.endpoint, self._options.region, s3=self._options.s3)
 
 
 def _aborted(

@@ -31,6 +31,7 @@ from pyspark.sql.datasource import (
 from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.patterns import Pattern, PatternInvalid
+from logkeep_engine.contract.s3_options import S3Options, parse_s3_options
 from logkeep_engine.contract.values import parse_quantity
 from logkeep_engine.errors import SpecError
 from logkeep_engine.log.batch import MAX_OFFSET
@@ -57,6 +58,7 @@ _OPTIONS = (
     "path",
     "endpoint",
     "region",
+    "s3",
     "topics",
     "topicPattern",
     "topicId",
@@ -88,6 +90,7 @@ class SourceOptions:
     uri: str
     endpoint: str | None = None
     region: str | None = None
+    s3: S3Options | None = None
     topics: tuple[str, ...] | None = None
     topic_pattern: str | None = None
     topic_id: str | None = None
@@ -114,6 +117,7 @@ class SourceOptions:
             uri=uri,
             endpoint=_of_s3("endpoint", given),
             region=_of_s3("region", given),
+            s3=_s3_options(given),
             topics=_names("topics", given),
             topic_pattern=_pattern(given),
             topic_id=_filled("topicId", given),
@@ -311,6 +315,14 @@ def _of_s3(option: str, given: Mapping[str, str]) -> str | None:
             hint="Leave it out, or name an archive in an object store: s3://bucket/prefix.",
         )
     return text
+
+
+def _s3_options(given: Mapping[str, str]) -> S3Options | None:
+    text = _of_s3("s3", given)
+    try:
+        return None if text is None else parse_s3_options(text)
+    except ValueError as error:
+        raise SpecError(f"Option s3: {error}.", hint="Write NAME=VALUE,NAME=VALUE, as requesterPays=true.") from error
 
 
 def _names(option: str, given: Mapping[str, str]) -> tuple[str, ...] | None:

@@ -9,6 +9,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from logkeep_engine.contract import names
 from logkeep_engine.contract import storage as specs
+from logkeep_engine.contract.s3_options import S3Options, parse_s3_options
 from logkeep_engine.errors import StorageRefused, by_place
 from logkeep_engine.storage.base import Storage
 from logkeep_engine.storage.credentials import require_ca_file, require_identity, require_secret, require_signing_keys
@@ -28,13 +29,14 @@ def open_storage(
     if isinstance(spec, specs.ArchiveSpec) and spec.signing is not None:
         require_signing_keys(environ)
     ca_file = require_ca_file(secret_keys, environ) if spec.tls is not None else None
+    s3 = spec.s3 or S3Options()
     if spec.credentials is not None and spec.credentials.secret_ref is not None:
         require_secret(spec, spec.credentials.secret_ref.name, secret_keys, environ)
-        return open_uri(spec.uri, spec.endpoint, spec.region, environ, keys=secret_keys, ca_file=ca_file)
+        return open_uri(spec.uri, spec.endpoint, spec.region, environ, keys=secret_keys, ca_file=ca_file, s3=s3)
     identity = spec.credentials is not None and spec.credentials.workload_identity is not None
     if identity:
         require_identity(spec.uri.partition(":")[0], secret_keys, environ)
-    return open_uri(spec.uri, spec.endpoint, spec.region, environ, identity=identity, ca_file=ca_file)
+    return open_uri(spec.uri, spec.endpoint, spec.region, environ, identity=identity, ca_file=ca_file, s3=s3)
 
 
 def open_uri(
@@ -46,12 +48,14 @@ def open_uri(
     keys: names.Keys = names.OWN_KEYS,
     identity: bool = False,
     ca_file: str | None = None,
+    s3: S3Options | None = None,
 ) -> Storage:
     """Return the storage at `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or `file:///path`.
 
     Credentials of an object store: the `keys` of `environ`, else the own chain of the store's library; with `identity`
     those of the pod's ServiceAccount and no others. `ca_file`: certificate authorities to trust as the store; None: the
-    library's own.
+    library's own. `s3`: the options of requests to S3; None: those that
+    `environ` has (LOGKEEP_S3_OPTIONS).
 
     Raises StorageRefused for any other URI; one that may hold a secret is not repeated.
     """
@@ -65,7 +69,9 @@ def open_uri(
         return LocalStorage(uri)
     if parts.scheme in ("s3", "gs", "az") and parts.netloc:
         _refuse_rest(uri, hint=f"End the URI there. {_login()}")
-        place = BucketPlace(uri, endpoint, region, keys, identity, ca_file)
+        if s3 is None:
+            s3 = _options_of(environ) if parts.scheme == "s3" else S3Options()
+        place = BucketPlace(uri, endpoint, region, keys, identity, ca_file, s3)
         # A run does without the storages of other schemes.
         if parts.scheme == "s3":
             from logkeep_engine.storage.s3 import S3Storage
@@ -84,6 +90,16 @@ def open_uri(
 
         return AzureStorage(place, environ)
     raise _no_storage_uri(uri)
+
+
+def _options_of(environ: Mapping[str, str]) -> S3Options:
+    try:
+        return parse_s3_options(environ.get(names.ENV_S3_OPTIONS, ""))
+    except ValueError as error:
+        raise StorageRefused(
+            f"{names.ENV_S3_OPTIONS}: {error}.",
+            hint="Write NAME=VALUE,NAME=VALUE with the names of storage.s3, such as requesterPays=true.",
+        ) from None
 
 
 def _login() -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from logkeep_engine.contract import names
+from logkeep_engine.contract.s3_options import S3Options
 from logkeep_engine.errors import BucketMissing
 from logkeep_engine.storage.base import require_object_path
 
@@ -19,6 +20,7 @@ class BucketPlace:
 
     The `keys` of the environment open it, else the library's own chain; with `identity` the identity of the pod's
     ServiceAccount and nothing else. `ca_file`: the certificate authorities to trust; None: the library's own.
+    `s3`: the options of requests to S3.
     """
 
     uri: str
@@ -27,6 +29,7 @@ class BucketPlace:
     keys: names.Keys
     identity: bool
     ca_file: str | None = None
+    s3: S3Options = field(default_factory=S3Options)
     scheme: str = field(init=False)
     bucket: str = field(init=False)
     prefix: str = field(init=False)  # in front of every key: empty, or with a slash at its end

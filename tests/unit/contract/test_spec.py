@@ -270,6 +270,32 @@ BAD_BACKUPS = [
     (backup(storage={"uri": "file:///x", "region": "r"}), "spec.storage", "region may be set only with an s3:// uri"),
     (backup(storage={"uri": "s3://bucket", "volume": {"claimName": "c"}}), "spec.storage", "only with a file:// uri"),
     (backup(storage={"uri": "gs://bucket", "region": "r"}), "spec.storage", "region may be set only with an s3:// uri"),
+    (backup(storage={"uri": "gs://bucket", "s3": {}}), "spec.storage", "s3 may be set only with an s3:// uri"),
+    (
+        backup(storage={"uri": "s3://bucket", "s3": {"kmsKeyId": "a"}}),
+        "spec.storage.s3",
+        "kmsKeyId may be set only with serverSideEncryption aws:kms",
+    ),
+    (
+        backup(storage={"uri": "s3://bucket", "s3": {"serverSideEncryption": "AES256", "bucketKey": False}}),
+        "spec.storage.s3",
+        "bucketKey may be set only with serverSideEncryption aws:kms",
+    ),
+    (
+        backup(storage={"uri": "s3://bucket", "s3": {"storageClass": "DEEP_ARCHIVE"}}),
+        "spec.storage.s3",
+        "storageClass may not be GLACIER or DEEP_ARCHIVE",
+    ),
+    (
+        backup(storage={"uri": "s3://bucket", "s3": {"storageClass": "A B"}}),
+        "spec.storage.s3.storageClass",
+        "match",
+    ),
+    (
+        backup(storage={"uri": "s3://bucket", "s3": {"serverSideEncryption": "aws:fsx"}}),
+        "spec.storage.s3.serverSideEncryption",
+        "'aws:fsx' is not 'AES256' or 'aws:kms'",
+    ),
     (backup(storage={"uri": "az://backups/x"}), "spec.storage", "endpoint must be set with an az:// uri"),
     (
         backup(storage={"uri": "gs://bucket", "credentials": {"secretRef": {"name": "s", "accountKeyKey": "k"}}}),
@@ -607,6 +633,11 @@ BAD_RESTORES = [
         "consumerGroups.restore may only be None with it",
     ),
     (restore(topics={"configs": {"ignore": ["a", "a"]}}), "spec.topics.configs", "ignore names a key twice"),
+    (
+        restore(state={"uri": "s3://state", "s3": {"storageClass": "STANDARD_IA"}}),
+        "spec.state.s3.storageClass",
+        "unknown field",
+    ),
     (restore(source={"storage": {"uri": "file:///a"}, "topicIds": {"a": ""}}), "spec.source.topicIds.a", "at least 1"),
     (restore(ifTopicExists="Merge"), "spec.ifTopicExists", "'Fail', 'Append'"),
     (restore(ifTopicExists="Replace"), "spec", "confirm must name those that may be deleted"),

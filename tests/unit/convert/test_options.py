@@ -107,6 +107,7 @@ IN_PLACE = {
     "master",
     "endpoint",
     "region",
+    "s3",
     "output",
     "debug",
     "digest",

@@ -103,6 +103,8 @@ def test_options_are_known_in_any_case_as_spark_hands_them_over() -> None:
             "Option endpoint: it has no effect on file:///archive, .* Leave it out",
         ),
         ({"region": "eu-west-1"}, "Option region: it has no effect on file:///archive, .* s3://bucket/prefix"),
+        ({"s3": "requesterPays=true"}, "Option s3: it has no effect on file:///archive, .* s3://bucket/prefix"),
+        ({"path": "s3://bucket/prefix", "s3": "payer=me"}, "Option s3: payer: is no option"),
         ({"path": "s3://bucket/prefix", "endpoint": ""}, "Option endpoint: it is empty. Leave it out"),
         ({"path": "s3://bucket/prefix", "region": " "}, "Option region: it is empty. Leave it out"),
         ({"topicId": ""}, "Option topicId: it is empty. Leave it out"),

@@ -24,7 +24,7 @@ from logkeep_engine.backup.recoverability.coverage import coverage, gone_warning
 from logkeep_engine.backup.run import archiving, finishing
 from logkeep_engine.backup.run.context import BackupContext
 from logkeep_engine.backup.run.erasing import AskedErasures
-from logkeep_engine.backup.run.summary import done_already, log_warnings
+from logkeep_engine.backup.run.summary import class_warnings, done_already, log_warnings
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.run import MAX_LIST, RunRequest, RunResult
 from logkeep_engine.contract.spec import KafkaBackupSpec, OnDataLoss
@@ -200,6 +200,7 @@ def _warnings(context: BackupContext) -> list[str]:
         *format_warnings(context.spec, plan, context.format_losses),
         *gone_warnings(plan),
         *log_warnings(plan),
+        *class_warnings(context.spec),
         *context.disagreements,
         *empty_holds(state, plan.topic_names.values()),
         *generation_warnings(plan, state),

@@ -26,7 +26,7 @@ from logkeep_engine.backup.model.selection import retention_rules
 from logkeep_engine.backup.planning.divergence import diverged
 from logkeep_engine.backup.planning.planner import BackupPlanner, unavailable
 from logkeep_engine.backup.recoverability.coverage import gone_warnings, selection_warnings, unmatched_error
-from logkeep_engine.backup.run.summary import data_loss, log_warnings
+from logkeep_engine.backup.run.summary import class_warnings, data_loss, log_warnings
 from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.facts.dry_run import DRY_RUN, EXISTS, DryRunReport, PlannedGroup, PlannedTopic, counts_of
 from logkeep_engine.contract.facts.outcome import LossFact
@@ -95,6 +95,7 @@ class BackupDryRun(DriverRun):
             *selection_warnings(plan, spec.topics, state.topics),
             *gone_warnings(plan),
             *log_warnings(plan),
+            *class_warnings(spec),
         ]
         others = [run.run_id for run in state.running if run.run_id != self._run_id]
         if others:

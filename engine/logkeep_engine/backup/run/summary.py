@@ -9,6 +9,8 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup.model.plan import BackupPlan, Chunk
 from logkeep_engine.backup.planning.divergence import branch_warning, uncompared_warning
 from logkeep_engine.contract.facts.outcome import LossFact
+from logkeep_engine.contract.s3_options import MINIMUM_DAYS
+from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import DataLoss
 
@@ -36,6 +38,18 @@ def done_already(run_id: str) -> str:
         f"run {run_id} had already succeeded: it did not look for newer records, or for what another spec selects; "
         "another run id archives them"
     )
+
+
+def class_warnings(spec: KafkaBackupSpec) -> list[str]:
+    """Return the warning for objects that retention deletes before their storage class has been paid for."""
+    wanted = spec.storage.s3.storage_class if spec.storage.s3 is not None else None
+    days, age = MINIMUM_DAYS.get(wanted or "", 0), spec.retention.max_age_seconds
+    if age is None or age >= days * 86_400:
+        return []
+    return [
+        f"storage.s3.storageClass {wanted} bills {days} days of each object, and retention.maxAge "
+        f"{spec.retention.max_age} deletes it before: the class costs more than it saves"
+    ]
 
 
 def data_loss(loss: Sequence[LossFact]) -> DataLoss:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from logkeep_engine.contract import names
 from logkeep_engine.storage.credentials import only_identity, require_keys
 from logkeep_engine.storage.place import BucketPlace
+from logkeep_engine.storage.s3.options import add_options
 from logkeep_engine.storage.s3.parts import UploadMemory, UploadPart
 
 QUICK_TIMEOUT = 5.0  # seconds without a byte of the answer to a request that is small, in its first attempts
@@ -109,6 +110,7 @@ def connect(place: BucketPlace, environ: Mapping[str, str]) -> S3Connection:
             config=Config(connect_timeout=connect_timeout, read_timeout=read_timeout, **config),
         )
         made.meta.events.unregister("before-call.s3", add_expect_header)  # a round trip more for each part
+        add_options(made, place)
         return made
 
     return S3Connection(client)
@@ -123,6 +125,8 @@ def _config(place: BucketPlace) -> dict[str, Any]:
         # The checksum of `requests` is thirty times as fast as what botocore would compute on its own.
         "request_checksum_calculation": "when_required",
     }
+    if place.s3.addressing is not None:
+        config["s3"] = {"addressing_style": place.s3.addressing.lower()}
     if place.endpoint is not None and place.endpoint.startswith("http:"):
         config["proxies"] = {}  # a proxy would read tokens and records; one of a pod is what its resource names
     return config

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from logkeep_engine.contract.s3_options import ServerSideEncryption
 from logkeep_engine.errors import (
     CredentialsMissing,
     LogkeepError,
@@ -146,7 +147,17 @@ def _translate_answer(error: Any, place: BucketPlace, name: str) -> LogkeepError
         return StorageRefused(
             f"{where} denied access to {name}: {code or status}.",
             hint="To read, the credentials need s3:GetObject and s3:ListBucket, to write s3:PutObject and "
-            "s3:AbortMultipartUpload as well.",
+            f"s3:AbortMultipartUpload as well.{_of_kms(place)}",
+        )
+    if code.startswith("KMS."):
+        return StorageRefused(
+            f"{name}: {where} cannot use the key of KMS: {code}.",
+            hint=f"Check {place.keys.part('s3')} (kmsKeyId), and that the key is enabled, in the bucket's region.",
+        )
+    if code == "InvalidStorageClass":
+        return StorageRefused(
+            f"{name}: {where} does not know the storage class: {code}.",
+            hint=f"Check {place.keys.part('s3')} (storageClass).",
         )
     if code in MAY_PASS or code in _CONFLICT or (status >= 500 and status != 501) or status in (408, 409, 429):
         return StorageUnavailable(
@@ -161,12 +172,19 @@ def _translate_answer(error: Any, place: BucketPlace, name: str) -> LogkeepError
     if code == "NotImplemented" or status == 501:
         return NotUnderstood(
             f"{name}: {where} cannot do what was asked ({code or status}).",
-            hint="The object store must support conditional writes (If-None-Match) and multipart uploads.",
+            hint="The object store must support conditional writes (If-None-Match) and multipart uploads"
+            + (", and what storage.s3 asks for." if place.s3 != type(place.s3)() else "."),
         )
     if code in _UPLOAD_GONE:
         return UploadGone(name)
     kind = NotUnderstood if code in _NOT_KNOWN else StorageRefused
     return kind(f"{name}: {where} answered {code or status}.", hint=f"Check {_endpoint_and_region(place)}.")
+
+
+def _of_kms(place: BucketPlace) -> str:
+    if place.s3.server_side_encryption is not ServerSideEncryption.KMS:
+        return ""
+    return " With aws:kms the key must let them use kms:GenerateDataKey to write, and kms:Decrypt to read and to write."
 
 
 def _cold(error: Any, name: str) -> ObjectCold:

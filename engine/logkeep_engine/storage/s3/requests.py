@@ -11,11 +11,13 @@ from typing import Any, TypeVar
 from logkeep_kernel import crc32c
 
 from logkeep_engine.errors import LogkeepError, StorageRefused
+from logkeep_engine.storage.base import PART_BYTES
 from logkeep_engine.storage.per_process import PerProcess
 from logkeep_engine.storage.place import BucketPlace
 from logkeep_engine.storage.retry import retried
 from logkeep_engine.storage.s3.connection import S3Connection, connect
 from logkeep_engine.storage.s3.errors import NotUnderstood, is_silence, translate
+from logkeep_engine.storage.s3.options import class_of
 from logkeep_engine.storage.s3.parts import UploadPart
 
 log = logging.getLogger(__name__)
@@ -75,15 +77,17 @@ class Requests:
 
     def begin_upload(self, path: str) -> Any:
         """Begin a multipart upload. The answer says what the store will check (`ChecksumAlgorithm`, `ChecksumType`)."""
-        key = self._place.key(path)
+        arguments = {"Key": self._place.key(path), **class_of(self._place, path, PART_BYTES)}
         return self._checked(
             Checks.OBJECTS,
-            lambda checks: self.call("create_multipart_upload", path, Key=key, **_OF_UPLOADS[checks]),
+            lambda checks: self.call("create_multipart_upload", path, **arguments, **_OF_UPLOADS[checks]),
         )
 
     def send(self, method: str, path: str, body: bytes | UploadPart, **arguments: Any) -> Any:
         """Send a request with a body and its checksum."""
         checksum = base64_of(body.crc32c() if isinstance(body, UploadPart) else crc32c(body))
+        if method == "put_object":
+            arguments |= class_of(self._place, path, len(body))
 
         def put(attempt: int, checks: Checks) -> Any:
             if not checks and isinstance(body, UploadPart) and not body.whole:
