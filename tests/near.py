@@ -90,6 +90,7 @@ PACKAGES: Mapping[str, Near] = {
             ),
             *_broker(
                 "rights",
+                "acls",
                 "round_trip_property",
                 "task_memory",
                 "tiered",
@@ -174,6 +175,7 @@ PACKAGES: Mapping[str, Near] = {
                 "point",
                 "restore*",
                 "rights",
+                "acls",
             ),
             *_broker("kfake", "newer_features", "round_trip_property", "verify_restored", "versions"),
             *MODEL,

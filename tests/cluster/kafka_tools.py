@@ -15,7 +15,21 @@ _RUNNER = "dev.logkeep.bed.Tools"
 
 def dump_log_segments(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
     """Run `DumpLogSegments` of the newest Kafka, which needs no broker. Raises CommandFailed with both streams."""
-    words = [versions.main_class("DumpLogSegments", versions.NEWEST), *map(str, arguments)]
+    done = _run(versions.main_class("DumpLogSegments", versions.NEWEST), *arguments)
+    done.stderr = without_beginnings(done.stderr)
+    succeeded(done.args, done)
+    return done
+
+
+def acls(*arguments: str | Path) -> str:
+    """Run `kafka-acls.sh` of the newest Kafka, and return what it printed. Raises CommandFailed with both streams."""
+    done = _run("org.apache.kafka.tools.AclCommand", *arguments)
+    succeeded(done.args, done)
+    return done.stdout
+
+
+def _run(main_class: str, *arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+    words = [main_class, *map(str, arguments)]
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
         jvm = _jvm()
@@ -26,9 +40,7 @@ def dump_log_segments(*arguments: str | Path) -> "subprocess.CompletedProcess[st
         answer = jvm.stdout.readline()
         if not answer:
             raise CommandFailed(f"the JVM of {words[0]} has ended")
-        done = subprocess.CompletedProcess(words, int(answer), out.read_text(), without_beginnings(err.read_text()))
-    succeeded(words, done)
-    return done
+        return subprocess.CompletedProcess(words, int(answer), out.read_text(), err.read_text())
 
 
 def without_beginnings(complaints: str) -> str:

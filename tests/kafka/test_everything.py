@@ -597,7 +597,7 @@ RIGHTS = {
     ("GROUP", "*"): ("READ", "ALTER_CONFIGS"),
     ("CLUSTER", "kafka-cluster"): ("DESCRIBE", "DESCRIBE_CONFIGS", "ALTER", "ALTER_CONFIGS"),
 }
-"""The rights that docs/install.md names."""
+"""The rights that docs/guides/kafka-rights.md names."""
 
 
 def test_the_rights_that_are_documented_are_enough_and_none_too_many(

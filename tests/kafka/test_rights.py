@@ -1,4 +1,4 @@
-"""The rights that docs/install.md names for each kind of run are enough, on a broker that checks them."""
+"""Runs ask for the rights that they need before they begin what they cannot finish, on a broker that checks them."""
 
 import time
 from collections.abc import Mapping, Sequence

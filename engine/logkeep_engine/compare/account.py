@@ -119,7 +119,8 @@ def compare(archive: Archive, connection: KafkaConnection) -> AgainstReport:
         partitions.append(item)
         if (topic_id, number) not in led:
             item.not_compared.append(
-                f"the cluster has no topic with the id {topic_id}: it was deleted, or created again since"
+                f"the cluster shows no topic with the id {topic_id}: it was deleted, or created again since, or the "
+                "user lacks the ACL DESCRIBE on it"
             )
         elif not led[topic_id, number]:
             item.failed = "the partition has no leader"

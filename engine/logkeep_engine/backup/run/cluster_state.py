@@ -123,8 +123,11 @@ def _warnings(state: ClusterState) -> list[str]:
     if not reported:
         return []
     kinds = "; ".join(f"{KINDS[key]} ({reason})" for key, reason in reported.items())
-    rights = " and ".join(sorted({_NEEDED[key] for key in reported}))
+    of_groups = {key for key, reason in reported.items() if reason.startswith("GROUP_AUTHORIZATION_FAILED")}
+    rights = " and ".join(sorted({_NEEDED[key] for key in reported if key not in of_groups}))
+    lacking = [f"{rights} on the cluster"] if rights else []
+    lacking += ["DESCRIBE_CONFIGS on all groups"] if of_groups else []
     return [
-        f"not archived from the cluster: {kinds}: give the user the ACL {rights} on the cluster, or set "
+        f"not archived from the cluster: {kinds}: give the user the ACL {', '.join(lacking)}, or set "
         "spec.clusterState to Ignore"
     ]

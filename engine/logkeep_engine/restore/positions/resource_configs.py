@@ -66,7 +66,9 @@ def bring_configs(
         there = {item[:3]: item.value for item in known.items or ()}
         missing = [item for item in wanted if item[:3] not in there]
         if known.items is None:  # a value that is there but not reported must not be replaced
-            return _all_refused(wanted, f"the cluster does not report what it has: {known.reason}")
+            return _all_refused(
+                wanted, f"the cluster does not report what it has: {known.reason}{_right(known.reason)}"
+            )
         refused = control.set_resource_configs(missing, only_check=only_check)
     except BrokerRefused as error:  # records and positions are worth more
         return _all_refused(wanted, error.message.rstrip("."))
@@ -142,3 +144,11 @@ def _names(
     )
     coming = {entry.group_id for entry in archived.groups if entry.topic_id in topic_ids}
     return names if context.spec.everything else {name: names[name] for name in names if name in coming}
+
+
+def _right(reason: str) -> str:
+    """Return what to add to the reason if the user lacks a right: without it nobody could say which."""
+    for kind, where in (("CLUSTER", "the cluster"), ("GROUP", "all groups")):
+        if reason.startswith(f"{kind}_AUTHORIZATION_FAILED"):
+            return f"; give the user the ACL DESCRIBE_CONFIGS on {where}"
+    return ""
