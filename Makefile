@@ -108,7 +108,7 @@ ledger:  ## producers, killed runs and moved leaders on three brokers: ROUNDS=20
 bench:  ## speed and memory beside other tools (docs/benchmarks.md); PEER=/path/to/binary puts one beside ours
 	$(python) -m bench $(if $(PEER),--peer $(PEER)) $(ARGS)
 
-demo: setup  ## a backup and a restore to watch; KEEP=1 leaves the node up
+demo:  ## a backup and a restore to watch; KEEP=1 leaves the node up
 	$(python) -m tests.demo
 
 demo-stop:  ## take down what make demo KEEP=1 left up

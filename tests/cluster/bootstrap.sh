@@ -6,11 +6,21 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/logkeep
-mkdir -p "$cache/locks"
-exec 9>"$cache/locks/bootstrap.lock"
-flock 9
-
 say() { echo "logkeep bootstrap: $*" >&2; }
+
+mkdir -p "$cache/locks"
+lock=$cache/locks/bootstrap.lock
+exec 9>>"$lock"
+. tests/cluster/lock.sh
+take 9 "$lock"
+
+ends() {
+  [[ -z $ticker ]] || kill "$ticker" 2>/dev/null || true
+  [[ -z $compiling ]] || kill -- "-$compiling" 2>/dev/null || true
+  [[ -z $ours ]] || rm -f "$ours"
+}
+ticker='' compiling='' ours=''
+trap ends EXIT
 
 # What the test bed calls, by package. openjdk-17-jre-headless stands for any Java 17 or newer, openjdk-17-jdk-headless for any javac of one,
 # python3-venv for any Python 3.11+.
@@ -36,14 +46,18 @@ if ((${#missing[@]})); then
     if [[ ! -e $policy ]]; then
       printf '#!/bin/sh\nexit 101\n' >"$policy"
       chmod +x "$policy"
-      trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+      ours=$policy
     fi
     log=$cache/apt.log
+    (while sleep 10; do say "installing ${#missing[@]} Debian packages: $(tail -n 1 "$log" | cut -c1-80)"; done) &
+    ticker=$!
     if ! { apt-get -q update && apt-get -q install --yes --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
       tail -n 30 "$log" >&2
       say "apt-get failed; all of its output is in $log"
       exit 1
     fi
+    kill "$ticker"
+    ticker=
   else
     say "not root, so these stay missing: ${missing[*]}"
   fi
@@ -59,54 +73,72 @@ for candidate in /usr/bin/python3 python3 python3.13 python3.12 python3.11; do
 done
 [[ $python ]] || { say "no Python 3.11, 3.12 or 3.13 with venv found"; exit 1; }
 
+# Runs a command, and says each ten seconds where it is: what it prints is shown only if it fails.
+step() { "$python" -m tests.cluster.progress "$@"; }
+
 # The key: the lock and the interpreter. The project itself is not installed: PYTHONPATH names its source roots (Makefile), so
 # every clone of the repository can use the same environment.
 key=$({ cat requirements.lock; "$python" -c 'import sys; print(sys.version, sys.base_prefix)'; } | sha256sum | cut -c1-16)
 venv=$cache/venv/$key
 fetched=$cache/packages/$key
-if [[ ! -e $venv/complete ]]; then
-  started=$SECONDS
+install_packages() {
+  local started=$SECONDS
   rm -rf "$venv"
   "$python" -m venv "$venv"
   # What builds a package from its sources is in the lock, too, and comes first. Nothing is installed without its hash.
   "$python" docker/requirements.py pyproject.toml requirements.lock build >"$venv/build.txt"
-  locked=(--quiet --disable-pip-version-check --no-deps --require-hashes --use-pep517 --no-build-isolation)
-  "$venv/bin/python" -m pip install "${locked[@]}" -r "$venv/build.txt" >&2
+  locked=(--disable-pip-version-check --no-deps --require-hashes --use-pep517 --no-build-isolation)
+  step "builders of Python packages" "$venv/bin/python" -m pip install "${locked[@]}" -r "$venv/build.txt"
   if [[ ! -e $fetched ]]; then
     say "fetching the locked packages (once; pyspark alone is 450 MB)"
     rm -rf "$fetched.partial"
-    mkdir -p "$cache/packages"
-    "$venv/bin/python" -m pip download "${locked[@]}" --dest "$fetched.partial" -r requirements.lock >&2
+    step "fetching Python packages" \
+      "$venv/bin/python" -m pip download "${locked[@]}" --dest "$fetched.partial" -r requirements.lock
     mv "$fetched.partial" "$fetched"
   fi
-  "$venv/bin/python" -m pip install "${locked[@]}" --no-index --find-links "$fetched" -r requirements.lock >&2
+  step "installing Python packages" \
+    "$venv/bin/python" -m pip install "${locked[@]}" --no-index --find-links "$fetched" -r requirements.lock
   touch "$venv/complete"
   say "installed the locked Python packages in $((SECONDS - started)) s"
-fi
-touch "$venv"
-ln -sfn "$key" "$cache/packages/current"
+}
 
 # The kernel's key: its sources and the compiler. Each clone has a link to the module of its own sources.
 tests/cluster/rust.sh
-key=$({ (cd kernel && find Cargo.toml Cargo.lock core python -type f | LC_ALL=C sort | xargs sha256sum)
+kernel_key=$({ (cd kernel && find Cargo.toml Cargo.lock core python -type f | LC_ALL=C sort | xargs sha256sum)
   tests/cluster/rust.sh cargo --version --verbose
   echo "${RUSTFLAGS:-}"; } | sha256sum | cut -c1-16)
-kernel=$cache/kernel/$key
-if [[ ! -e $kernel ]]; then
-  started=$SECONDS
+kernel=$cache/kernel/$kernel_key
+compile_kernel() {
+  local started=$SECONDS
   say "compiling the kernel"
   rm -rf "$kernel.partial"
   mkdir -p "$kernel.partial"
-  tests/cluster/rust.sh bash -euc '
-    cargo build --quiet --locked --release --package logkeep-kernel
+  # shellcheck disable=SC2016 # the inner shell expands it
+  step "compiling the kernel" tests/cluster/rust.sh bash -euc '
+    cargo build --locked --release --package logkeep-kernel
     cp "$CARGO_TARGET_DIR/release/liblogkeep_kernel.so" "$1"
-  ' bash "$kernel.partial/logkeep_kernel.abi3.so" >&2
+  ' bash "$kernel.partial/logkeep_kernel.abi3.so"
   mv "$kernel.partial" "$kernel"
   say "compiled the kernel in $((SECONDS - started)) s"
   # Each clone and each compiler leaves its own files there, and cargo removes none.
   (($(du -sm "$cache/cargo" | cut -f1) < 4000)) || rm -rf "$cache/cargo"
+}
+
+# The packages wait for the network most of the time, the compiler never.
+if [[ ! -e $kernel ]]; then
+  set -m # a process group of its own, to end it by
+  compile_kernel &
+  compiling=$!
+  set +m
 fi
-touch "$kernel"
+mkdir -p "$cache/packages"
+[[ -e $venv/complete ]] || install_packages
+if [[ $compiling ]]; then
+  wait "$compiling"
+  compiling=
+fi
+touch "$venv" "$kernel"
+ln -sfn "$key" "$cache/packages/current"
 if [[ $(readlink kernel/built) != "$kernel" ]]; then
   ln -sfn "$kernel" kernel/.built
   mv -T kernel/.built kernel/built

@@ -7,12 +7,16 @@ under a file lock, so that two runs at once build it once and a killed run leave
 import fcntl
 import hashlib
 import os
+import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+
+from tests.cluster import progress
 
 
 def root() -> Path:
@@ -21,11 +25,6 @@ def root() -> Path:
     folder = Path(base) / "logkeep"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-def note(line: str) -> None:
-    """Tell the person who waits what takes the time."""
-    print(f"logkeep test bed: {line}", file=sys.stderr, flush=True)
 
 
 def digest(*parts: str | bytes | Path) -> str:
@@ -52,16 +51,53 @@ def _files(path: Path) -> list[Path]:
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Hold the cache's lock of this name; other processes wait for it."""
+    """Hold the cache's lock of this name; other processes wait for it, and say for whom."""
     folder = root() / "locks"
     folder.mkdir(exist_ok=True)
-    with (folder / f"{name}.lock").open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    file = folder / f"{name}.lock"
+    with file.open("a") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress.note(f"{name} is taken: waiting for the one that has {_holder(file)}")
+            with progress.here.step(f"waiting for {name}", partial(_holder, file)):
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        handle.truncate(0)
+        handle.write(f"process {os.getpid()}, {shlex.join(sys.orig_argv)}")
+        handle.flush()
         yield
 
 
+def _holder(file: Path) -> str:
+    """Return who holds a lock, by what they have written into its file, and for how long."""
+    who = file.read_text() or "a process that has not said which it is"
+    return f"held it for {max(time.time() - file.stat().st_mtime, 0):.0f} s: {who}"
+
+
+_ONLY: list[frozenset[str]] = []
+
+
+@contextmanager
+def only(kinds: Collection[str]) -> Iterator[None]:
+    """Refuse every other kind of entry in this process, built or not."""
+    _ONLY.append(frozenset(kinds))
+    try:
+        yield
+    finally:
+        _ONLY.pop()
+
+
 def build(kind: str, key: str, produce: Callable[[Path], None], keep: int = 3) -> Path:
-    """The entry's folder, produced now if it is missing. At most `keep` entries of a kind stay, the last used ones."""
+    """The entry's folder, produced now if it is missing. At most `keep` entries of a kind stay, the last used ones.
+
+    Raises RuntimeError for a kind that this process may not ask for (`only`).
+    """
+    for allowed in _ONLY:
+        if kind not in allowed:
+            raise RuntimeError(
+                f"{kind} is not one of {', '.join(sorted(allowed))}: what `make demo` needs is a list in "
+                "tests/cluster/prepare.py, and it is built before the demo begins"
+            )
     folder = root() / kind
     target = folder / key
     if not target.exists():
@@ -71,11 +107,12 @@ def build(kind: str, key: str, produce: Callable[[Path], None], keep: int = 3) -
                 temporary = folder / f".{key}.partial"
                 shutil.rmtree(temporary, ignore_errors=True)
                 temporary.mkdir()
-                note(f"building {kind} ({key})")
+                progress.note(f"building {kind} ({key})")
                 started = time.monotonic()
-                produce(temporary)
+                with progress.here.step(kind):
+                    produce(temporary)
                 temporary.rename(target)
-                note(f"built {kind} in {time.monotonic() - started:.0f} s")
+                progress.note(f"built {kind} in {time.monotonic() - started:.0f} s")
     os.utime(target)
     entries = sorted((e for e in folder.iterdir() if not e.name.startswith(".")), key=_age, reverse=True)
     for old in entries[keep:]:

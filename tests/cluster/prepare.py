@@ -1,23 +1,29 @@
 """Build everything the test bed needs ahead of the tests: `python -m tests.cluster.prepare`.
 
-The tests would build it too, on first use; here it is seen what takes how long. `--clean` ends what killed runs left
-and removes the cache of built things (not the Python environment this runs in).
+The tests would build it too, on first use; here it is seen what takes how long. The demo builds its own part of it
+(`DEMO`) before it begins. `--clean` ends what killed runs left and removes the cache of built things (not the Python
+environment this runs in).
 """
 
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
 
-from tests.cluster import cache, containerd, images, kafka, kernel, state, streams, system, tools, versions
+from tests.cluster import cache, containerd, images, kafka, kernel, progress, state, streams, system, tools, versions
 
 
-def _timed(name: str, work: Callable[[], object]) -> str:
-    started = time.monotonic()
-    work()
-    return f"{name} {time.monotonic() - started:.1f} s"
+@dataclass(frozen=True)
+class Part:
+    """What is built in one thread, and the kinds of entries of the cache that it consists of."""
+
+    name: str
+    build: Callable[[], object]
+    kinds: tuple[str, ...]
 
 
 def _images() -> None:
@@ -26,10 +32,14 @@ def _images() -> None:
 
 
 def _kafka() -> None:
+    tools.kafka_jars()
+    kafka.formatted()
+
+
+def _kafka_classes() -> None:
     tools.broker_classes()
     if kafka.has_cache(versions.DEFAULT):
         kafka.class_cache()
-    kafka.formatted()
 
 
 def _other_kafkas() -> None:
@@ -45,36 +55,73 @@ def _strimzi() -> None:
         tools.strimzi_crds(release)
 
 
-def _go_programs() -> None:
-    tools.kube()  # one compiler at a time: each uses all cores
-    tools.versitygw()
-    tools.fake_gcs()
-    tools.helm()
-    tools.health()
-    tools.kfake()
-    if system.is_root():
-        tools.netpol()
+def _go_programs(*programs: Callable[[], object]) -> None:
+    for program in programs:  # one compiler at a time: each uses all cores
+        program()
 
 
-def prepare() -> None:
+def _programs_of_the_demo() -> None:
+    _go_programs(tools.kube, tools.versitygw, tools.helm)
+
+
+def _programs_of_tests() -> None:
+    _go_programs(tools.fake_gcs, tools.health, tools.kfake, *([tools.netpol] if system.is_root() else []))
+
+
+DEMO = (
+    Part("images", _images, ("images", "containerd-seed")),
+    Part("Kubernetes, S3 server, Helm", _programs_of_the_demo, ("go", "kube", "versitygw", "helm")),
+    Part("Kafka", _kafka, ("java", "kafka-jars", "kafka-formatted")),
+)
+"""What `make demo` runs, the longest first. Neither it nor its build may ask for anything else."""
+
+TESTS = (
+    Part("Kafka's classes", _kafka_classes, ("broker-classes", "kafka-classes", "kafka-test-jars")),
+    Part("other Kafkas", _other_kafkas, ("streams-classes", "streams-jars")),
+    Part("Strimzi's CRDs", _strimzi, ("strimzi-crds",)),
+    Part("builder of the site", tools.docs, ("docs",)),
+    Part("Azurite", tools.azurite, ("azurite", "node-js")),
+    Part("kernel's tests", kernel.compile_tests, ("kernel-tests",)),
+    Part("other servers and tools", _programs_of_tests, ("fake-gcs-server", "health", "kfake", "netpol")),
+)
+"""What tests run beside."""
+
+
+def kinds(parts: Sequence[Part]) -> list[str]:
+    """Return the kinds of entries of the cache that these parts consist of."""
+    return [kind for part in parts for kind in part.kinds]
+
+
+def prepare(parts: Sequence[Part]) -> None:
     """Build what is missing; what waits for the network goes beside what computes."""
     state.sweep()
-    work: dict[str, Callable[[], object]] = {
-        "kafka jars": _kafka,
-        "other kafkas": _other_kafkas,
-        "Strimzi's CRDs": _strimzi,
-        "builder of the site": tools.docs,
-        "Azurite": tools.azurite,
-        "kernel's tests": kernel.compile_tests,
-        "kubernetes, S3, helm": _go_programs,
-    }
-    if system.is_root():
-        work["images"] = _images
-    else:
-        cache.note("not root: no images and no node, tests of them are skipped")
+    if not system.is_root():
+        progress.note("not root: no images and no node, tests of them are skipped")
+        parts = [part for part in parts if part.build is not _images]
+    progress.here.parts(len(parts))
     with ThreadPoolExecutor() as pool:
-        done = [pool.submit(_timed, name, build) for name, build in work.items()]
-        cache.note("ready: " + ", ".join(job.result() for job in done))
+        done = [pool.submit(_build, part) for part in parts]
+    for job in done:
+        job.result()
+
+
+def _build(part: Part) -> None:
+    started = time.monotonic()
+    try:
+        part.build()
+    except Exception as problem:
+        why = str(problem).strip().rpartition("\n")[2]
+        progress.note(f"{part.name} failed: {why}. The other parts come to their end, then you see all of it")
+        raise
+    progress.here.ready(part.name, time.monotonic() - started)
+
+
+@contextmanager
+def demo() -> Iterator[None]:
+    """Build what the demo runs, and refuse anything else until it is over."""
+    with cache.only(kinds(DEMO)):
+        prepare(DEMO)
+        yield
 
 
 def clean() -> None:
@@ -88,4 +135,4 @@ def clean() -> None:
 
 
 if __name__ == "__main__":
-    clean() if "--clean" in sys.argv[1:] else prepare()
+    clean() if "--clean" in sys.argv[1:] else prepare((*DEMO, *TESTS))

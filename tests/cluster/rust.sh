@@ -3,14 +3,15 @@
 # the cache, for all clones. Without a command it only says whether there is such a Rust.
 set -euo pipefail
 cd "$(dirname "$0")/../../kernel"
+. ../tests/cluster/lock.sh
 
 # cargo takes for compiled what is older than what it has made, also where that was made of another clone's sources. So clones take turns,
 # and what was made of our crates is forgotten when the sources are not those of the turn before. Other crates stay compiled.
 forget_other_sources() {
   local sources folder
   mkdir -p "$cache/locks"
-  exec 8>"$cache/locks/cargo.lock" # until the command ends
-  flock 8
+  exec 8>>"$cache/locks/cargo.lock" # until the command ends
+  take 8 "$cache/locks/cargo.lock"
   sources=$(find . -path ./target -prune -o -type f -print | LC_ALL=C sort | xargs -d '\n' sha256sum | sha256sum)
   for folder in "$CARGO_TARGET_DIR" "$cache/cargo-arm64"; do
     [[ $(cat "$folder/sources" 2>/dev/null) == "$sources" ]] && continue

@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.cluster import cache, system
+from tests.cluster import cache, progress, system
 
 ENV_MEMORY = "LOGKEEP_TEST_MEMORY"
 """A folder in memory. Brokers keep their data there: on a disk they wait for each entry of the metadata to be safe."""
@@ -164,5 +164,5 @@ def sweep() -> None:
         for path in folder.iterdir():
             state = State(path)
             if path.is_dir() and not state.owned:
-                cache.note(f"cleaning up {path.name}, left by a run that was killed")
+                progress.note(f"cleaning up {path.name}, left by a run that was killed")
                 state.destroy(grace=1)

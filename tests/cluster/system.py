@@ -11,7 +11,7 @@ from functools import cache as once
 from pathlib import Path
 from typing import IO
 
-from tests.cluster import cache
+from tests.cluster import cache, progress
 
 CGROUPS = Path("/sys/fs/cgroup")
 
@@ -29,20 +29,39 @@ def run(
     stdin: str | None = None,
     timeout: float = 600,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command, its output captured; `env` is added to ours. Raises `CommandFailed` with both streams."""
-    done = subprocess.run(
-        [str(part) for part in argv],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **(env or {})},
-        cwd=cwd,
-        input=stdin,
-        timeout=timeout,
-    )
+    """Run a command, its output captured; `env` is added to ours. What it prints while something is being built shows
+    where that is. Raises `CommandFailed` with both streams."""
+    words, environment, step = [str(part) for part in argv], {**os.environ, **(env or {})}, progress.here.current()
+    if step is None:
+        done = subprocess.run(
+            words, capture_output=True, text=True, check=False, env=environment, cwd=cwd, input=stdin, timeout=timeout
+        )
+    else:
+        done = _followed(words, step, environment, cwd, stdin, timeout)
     if check:
         succeeded(argv, done)
     return done
+
+
+def _followed(
+    words: list[str],
+    step: progress.Step,
+    environment: Mapping[str, str],
+    cwd: Path | None,
+    stdin: str | None,
+    timeout: float,
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of something that is being built: people are told where it is."""
+    given, pipe = subprocess.DEVNULL if stdin is None else subprocess.PIPE, subprocess.PIPE
+    with subprocess.Popen(
+        words, stdin=given, stdout=pipe, stderr=pipe, text=True, errors="replace", env=environment, cwd=cwd
+    ) as process:
+        try:
+            out, err = progress.follow(process, step, timeout, stdin)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 
 def succeeded(argv: Sequence[str | Path], done: "subprocess.CompletedProcess[str]") -> None:

@@ -8,7 +8,7 @@ import os
 import sys
 from contextlib import ExitStack
 
-from tests.cluster import state
+from tests.cluster import prepare
 from tests.demo import background, story
 
 
@@ -19,11 +19,11 @@ def main(arguments: list[str]) -> int:
     if arguments:
         print(f"usage: python -m tests.demo [stop], not {' '.join(arguments)}", file=sys.stderr)
         return 2
-    state.sweep()
-    if os.environ.get("KEEP", "0") not in ("", "0"):
-        return background.run(story.tell)
-    with ExitStack() as stack:
-        return story.tell(stack, None)
+    with prepare.demo():
+        if os.environ.get("KEEP", "0") not in ("", "0"):
+            return background.run(story.tell)
+        with ExitStack() as stack:
+            return story.tell(stack, None)
 
 
 if __name__ == "__main__":

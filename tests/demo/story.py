@@ -18,7 +18,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from tests.cluster import images, system, tools
-from tests.cluster.kafka import KafkaBroker
+from tests.cluster.kafka import SMALL_JVM, KafkaBroker
 from tests.cluster.kube_api import Document
 from tests.cluster.logkeep import ROOT, Installation, Resource, StatusNotReached, backup, restore
 from tests.cluster.node import Node
@@ -42,7 +42,7 @@ def tell(stack: ExitStack, kept: Path | None) -> int:
         for image in images.logkeep_images().values():
             node.load(image)
     with _step("Kafka broker and S3 server on the node's network"):
-        broker = stack.enter_context(KafkaBroker(host=node.ip, netns=node.netns))
+        broker = stack.enter_context(KafkaBroker(host=node.ip, netns=node.netns, jvm=SMALL_JVM))
         s3 = stack.enter_context(S3Server(host=node.ip, netns=node.netns))
         s3.create_bucket(BUCKET)
     installation = Installation(node, s3)
