@@ -19,7 +19,7 @@ from tests.cluster import cache, containerd, images, kafka, kernel, progress, st
 
 @dataclass(frozen=True)
 class Part:
-    """What is built in one thread, and the kinds of entries of the cache that it consists of."""
+    """Something that is built in one thread, and the kinds of entries of the cache that it consists of."""
 
     name: str
     build: Callable[[], object]
@@ -73,7 +73,7 @@ DEMO = (
     Part("Kubernetes, S3 server, Helm", _programs_of_the_demo, ("go", "kube", "versitygw", "helm")),
     Part("Kafka", _kafka, ("java", "kafka-jars", "kafka-formatted")),
 )
-"""What `make demo` runs, the longest first. Neither it nor its build may ask for anything else."""
+"""The parts that `make demo` runs, the longest first. Neither it nor its build may ask for anything else."""
 
 TESTS = (
     Part("Kafka's classes", _kafka_classes, ("broker-classes", "kafka-classes", "kafka-test-jars")),
@@ -84,7 +84,7 @@ TESTS = (
     Part("kernel's tests", kernel.compile_tests, ("kernel-tests",)),
     Part("other servers and tools", _programs_of_tests, ("fake-gcs-server", "health", "kfake", "netpol")),
 )
-"""What tests run beside."""
+"""The parts that only tests run."""
 
 
 def kinds(parts: Sequence[Part]) -> list[str]:

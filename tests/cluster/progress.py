@@ -1,4 +1,4 @@
-"""What is being built, how far it is and where, in a line each ten seconds: a build that is silent looks like one that
+"""A line each ten seconds says what is being built, how far it is and where: a build that is silent looks like one that
 hangs.
 
 `python -m tests.cluster.progress NAME COMMAND...` runs a command as such a step. Only Python's own library is imported

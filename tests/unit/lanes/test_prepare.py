@@ -1,4 +1,4 @@
-"""What is built is said while it is built, and the demo builds what it runs."""
+"""The test bed says what it builds while it builds it, and the demo builds what it runs."""
 
 import os
 import re
