@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 import typer
@@ -129,3 +130,38 @@ def test_a_restore_says_when_and_how_held_topics_are_to_be_released(capsys: pyte
     assert "ends at 1970-01-01T01:00:03Z" in " ".join(capsys.readouterr().err.split())
     _print_result(replace(done, held_topics=None), Output.TEXT, timed)
     assert "holdFor" not in capsys.readouterr().err
+
+
+def helps(program: typer.Typer) -> list[tuple[str, str]]:
+    """The --help of the program and of each of its commands."""
+    found: list[tuple[str, str]] = []
+    left: list[list[str]] = [[]]
+    while left:
+        line = left.pop()
+        text = CliRunner().invoke(program, [*line, "--help"], env={"COLUMNS": "200"}).stdout
+        found.append((" ".join(line), text))
+        if "COMMAND [ARGS]..." in text:
+            rows = re.findall(r"^  ([a-z]+)  +\S.*$", text.partition("\n  -h, --help")[2], re.MULTILINE)
+            left += [[*line, name] for name in rows]
+    return found
+
+
+@pytest.mark.parametrize(("program", "fewest"), [(app, 26), (plugin, 8)], ids=["logkeep", "plugin"])
+def test_help_cuts_nothing_and_names_values_as_people_call_them(program: typer.Typer, fewest: int) -> None:
+    shown = helps(program)
+    assert len(shown) >= fewest
+    for command, text in shown:
+        body = text.replace("[ARGS]...", "").replace("SOURCE...", "")
+        assert "..." not in body, command
+        assert re.findall(r"<\w[^>]*>|\{\w+\}", body) == [], command
+        assert max(map(len, text.splitlines())) <= 100, command
+        named = re.search(r"^  --topic (\S+)", text, re.MULTILINE)
+        assert named is None or named[1] == "REGEX", f"{command}: --topic means the same everywhere"
+        assert ("--output" in text) == ("--json" in text), command
+
+
+def test_commands_are_listed_by_what_people_do() -> None:
+    listed = CliRunner().invoke(app, ["--help"]).stdout
+    heads = ["Back up:", "Restore:", "Look at an archive, and prove it:", "Remove from an archive, or keep:"]
+    assert [listed.index(head) for head in heads] == sorted(listed.index(head) for head in heads)
+    assert listed.index("Restore:") < listed.index("  groups ") < listed.index("Look at an archive")

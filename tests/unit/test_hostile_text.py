@@ -86,6 +86,7 @@ def of_logkeep(uri: str, spec: Callable[..., str], folder: Path) -> Mapping[str,
                     [uri, elsewhere, "--format", "Kafka", "--topic", NAME]],
         "import": [[f"{uri}/{NAME}", elsewhere], [f"{uri}/topics", "--dry-run"]],
         "erase": [[uri, "--topic", NAME, "--key", NAME]],
+        "explain": [[NAME]],
         "coverage": [["--bootstrap-server", "127.0.0.1:1", "-f", unknown[BACKUP]]],
         "groups plan": bad[RESTORE],
         "groups reset": [[*line, "--run-id", "r"] for line in bad[RESTORE]],
@@ -180,6 +181,7 @@ OF_PLUGIN: Mapping[str, Lines] = {
     "topics": [[], ["bait"]],
     "logs": [["kbak/bait"]],
     "inspect": [["kbak/bait"]],
+    "explain": [[NAME]],
 }  # fmt: skip
 
 
@@ -245,7 +247,8 @@ def kubeconfig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("command", commands(plugin))
 def test_kubectl_logkeep_shows_hostile_text_and_lets_it_do_nothing(command: str, kubeconfig: str) -> None:
-    hold_lines(plugin, command, OF_PLUGIN[command], "--kubeconfig", kubeconfig)
+    more = () if command == "explain" else ("--kubeconfig", kubeconfig)  # it asks no cluster
+    hold_lines(plugin, command, OF_PLUGIN[command], *more)
 
 
 # ---- names in a catalog

@@ -35,8 +35,9 @@ from logkeep_engine.cli import (
     retention,
     verify,
 )
+from logkeep_engine.cli.commands import CONTEXT_SETTINGS, Commands
 from logkeep_engine.cli.errors import EXIT_CODES, open_stdout
-from logkeep_engine.cli.options import Commands, Version
+from logkeep_engine.cli.options import Version
 from logkeep_engine.cli.output import say
 from logkeep_engine.contract.names import ExitCode
 
@@ -48,31 +49,46 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=CONTEXT_SETTINGS,
 )
-_COMMANDS: dict[str, Callable[..., None]] = {
-    "backup": backup.backup,
-    "restore": restore.restore,
-    "release": release.release,
-    "diff": diff.diff,
-    "drill": drill.drill,
-    "inspect": inspect.inspect,
-    "verify": verify.verify,
-    "reconcile": reconcile.reconcile,
-    "retention": retention.retention,
-    "hold": retention.hold,
-    "convert": convert.convert,
-    "import": import_.import_,
-    "erase": erase.erase,
-    "explain": explain.explain,
+_COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
+    "Back up": {
+        "backup": backup.backup,
+        "coverage": coverage.coverage,
+        "reconcile": reconcile.reconcile,
+    },
+    "Restore": {
+        "restore": restore.restore,
+        "release": release.release,
+        "drill": drill.drill,
+        "diff": diff.diff,
+    },
+    "Look at an archive, and prove it": {
+        "inspect": inspect.inspect,
+        "verify": verify.verify,
+    },
+    "Remove from an archive, or keep": {
+        "retention": retention.retention,
+        "hold": retention.hold,
+        "erase": erase.erase,
+    },
+    "Bring archives into other forms": {
+        "convert": convert.convert,
+        "import": import_.import_,
+    },
+    "Understand": {
+        "explain": explain.explain,
+    },
 }
-"""The commands, as --help lists them."""
+"""The commands, by what people do, as --help lists them."""
+_OTHER_EXIT_CODES = {"coverage": coverage.EXIT_CODES}
 
-for _name, _command in _COMMANDS.items():
-    app.command(_name, epilog=EXIT_CODES)(_command)
-app.command("coverage", epilog=coverage.EXIT_CODES)(coverage.coverage)
-app.add_typer(groups.app)
-app.add_typer(log.app)
+for _group, _commands in _COMMANDS.items():
+    for _name, _command in _commands.items():
+        _codes = _OTHER_EXIT_CODES.get(_name, EXIT_CODES)
+        app.command(_name, epilog=_codes, rich_help_panel=_group)(_command)
+app.add_typer(groups.app, rich_help_panel="Restore")
+app.add_typer(log.app, rich_help_panel="Look at an archive, and prove it")
 
 
 @app.callback(help=app.info.help, epilog=EXIT_CODES)

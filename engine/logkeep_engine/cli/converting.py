@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from logkeep_engine.cli.errors import say_failure
-from logkeep_engine.cli.options import Output, Server, origin, pattern, refuse, refuse_unmatched
+from logkeep_engine.cli.options import WHOLE_NAMES, Output, Server, origin, pattern, refuse, refuse_unmatched
 from logkeep_engine.cli.output import facts, print_json, print_line, say, say_damage, stdout, table
 from logkeep_engine.cli.running import (
     SparkOptions,
@@ -55,11 +55,9 @@ From = Annotated[
         show_default=False,
     ),
 ]
-Topics = Annotated[
-    list[str] | None, typer.Option("--topic", help="Regular expression of whole names; only these. Repeatable.")
-]
+Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="REGEX", help=f"Only these topics. {WHOLE_NAMES}")]
 Exclude = Annotated[
-    list[str] | None, typer.Option("--exclude", help="Regular expression of whole names; not these. Repeatable.")
+    list[str] | None, typer.Option("--exclude", metavar="REGEX", help=f"Not these topics. {WHOLE_NAMES}")
 ]
 Segments = Annotated[str | None, typer.Option("--segment-bytes", help="Size of new segments; 128Mi by default.")]
 WholeCompression = Annotated[

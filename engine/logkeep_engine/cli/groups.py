@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from logkeep_engine.cli.commands import Commands
 from logkeep_engine.cli.errors import EXIT_CODES, errors
-from logkeep_engine.cli.options import Commands, Debug, Output, OutputFormat, pattern, spread
+from logkeep_engine.cli.options import Debug, Output, OutputFormat, pattern, spread
 from logkeep_engine.cli.output import print_json, say, stdout, table
 from logkeep_engine.cli.resource import File
 from logkeep_engine.contract.names import RESTORE, ExitCode
@@ -49,7 +50,10 @@ class GroupChoice:
         list[str] | None,
         typer.Option("--include", help="Groups, a regular expression. Repeatable. By default the spec's."),
     ] = None
-    exclude: Annotated[list[str] | None, typer.Option("--exclude", help="Groups to leave out. Repeatable.")] = None
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option("--exclude", metavar="REGEX", help="Groups to leave out, by whole names. Repeatable."),
+    ] = None
 
     def wanted(self, spec: Mapping[str, Any]) -> RestoreGroups:
         """Return the groups that are chosen, with the names that the spec gives them. Raises SpecInvalid, and SpecError

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
-from typer.core import TyperGroup
 
 import logkeep_engine
-from logkeep_engine.cli.output import print_line, visible
+from logkeep_engine.cli.output import print_line
 from logkeep_engine.contract.cluster import ClusterSpec, Protocol, SaslMechanism
 from logkeep_engine.contract.endpoints import ENDPOINT, NOT_AN_ORIGIN
 from logkeep_engine.contract.names import ENV_S3_OPTIONS, ENV_SIGNING_DIR, OPTION_KEYS
@@ -35,31 +34,6 @@ if TYPE_CHECKING:
     from logkeep_engine.storage import Storage
 
 _UNMATCHED_SHOWN = 5
-_USAGE_ERROR: type[typer.BadParameter] = typer.BadParameter.__mro__[1]  # typer names it nowhere
-
-
-class Commands(TyperGroup):
-    """The commands of a program. What is wrong with an option is said without the words of the library below typer, and
-    without characters that do something."""
-
-    def make_context(self, *given: Any, **named: Any) -> Any:
-        """Read the options that stand before the command."""
-        with _plain_usage_errors():
-            return super().make_context(*given, **named)
-
-    def invoke(self, ctx: Any) -> Any:
-        """Read the options of the command, and run it."""
-        with _plain_usage_errors():
-            return super().invoke(ctx)
-
-
-@contextmanager
-def _plain_usage_errors() -> Iterator[None]:
-    try:
-        yield
-    except _USAGE_ERROR as error:
-        error.message = visible(error.message.removeprefix("Value error, "))
-        raise
 
 
 class Output(StrEnum):
@@ -75,6 +49,7 @@ def _print_version(wanted: bool) -> None:
 
 Version = Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")]
 OutputFormat = Annotated[Output, typer.Option("--output", "-o", help="json prints one JSON document on stdout.")]
+_Json = Annotated[bool, typer.Option("--json", help="The same as --output json.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Log in detail, and show tracebacks.")]
 Confirm = Annotated[
     list[str] | None,
@@ -148,8 +123,10 @@ S3 = Annotated[
         f"Repeatable; by default what {ENV_S3_OPTIONS} says, with commas.",
     ),
 ]
-Endpoint = Annotated[str | None, typer.Option(callback=origin, help="URL of an S3 server other than AWS.")]
-Region = Annotated[str | None, typer.Option(help="Region of the bucket.")]
+Endpoint = Annotated[
+    str | None, typer.Option(metavar="URL", callback=origin, help="URL of an S3 server other than AWS.")
+]
+Region = Annotated[str | None, typer.Option(metavar="NAME", help="Region of the bucket.")]
 SecurityProtocol = Annotated[
     Protocol | None,
     typer.Option(help="PLAINTEXT by default; with SASL and TLS, LOGKEEP_KAFKA_* in the environment hold the secrets."),
@@ -217,8 +194,8 @@ class SecurityOptions:
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
     """Give typer a command with a parameter for each option: a parameter that is a dataclass becomes its fields. Each
-    command that opens an archive, by a URI or a resource, also gets the option for the keys by which it is signed; by a
-    URI those of requests to S3, too."""
+    command that reports also gets the option --json, and each that opens an archive, by a URI or a resource, the option
+    for the keys by which it is signed; by a URI those of requests to S3, too."""
     groups: dict[str, type] = {}
     options: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
@@ -236,6 +213,9 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
         options.append(inspect.Parameter("s3", kind, default=None, annotation=S3))
     if one_resource or by_uri:
         options.append(inspect.Parameter("signing_dir", kind, default=None, annotation=SigningDir))
+    reports = next((place for place, option in enumerate(options) if option.name == "output"), None)
+    if reports is not None:
+        options.insert(reports + 1, inspect.Parameter("as_json", kind, default=False, annotation=_Json))
     signature = inspect.Signature(options)
 
     @wraps(command)
@@ -243,6 +223,8 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
         bound = signature.bind(*given, **named)
         bound.apply_defaults()
         values = bound.arguments
+        if values.pop("as_json", False):
+            values["output"] = Output.JSON
         made = {
             name: kind(**{field.name: values.pop(field.name) for field in fields(kind)})
             for name, kind in groups.items()
@@ -288,6 +270,9 @@ def refuse_unmatched(option: str, patterns: Sequence[str], names: Collection[str
     text = describe_unmatched(option, patterns, names, what)
     if text:
         raise SpecError("; ".join(text[:_UNMATCHED_SHOWN]), hint=hint)
+
+
+WHOLE_NAMES = "A regular expression that matches whole names. Repeatable."
 
 
 def pattern(option: str, text: str) -> Pattern:

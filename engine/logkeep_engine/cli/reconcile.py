@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from logkeep_engine.cli.errors import errors
-from logkeep_engine.cli.options import ActsFor, Debug, Output, OutputFormat, spread
+from logkeep_engine.cli.options import WHOLE_NAMES, ActsFor, Debug, Output, OutputFormat, pattern, spread
 from logkeep_engine.cli.output import print_json, say, stdout, table
 from logkeep_engine.cli.resource import File
 from logkeep_engine.cli.running import SparkOptions, on_spark
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _MOST_KEYS = 1_000_000
 
 TopicNames = Annotated[
-    list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this compacted topic. Repeatable.")
+    list[str] | None, typer.Option("--topic", metavar="REGEX", help=f"Only compacted topics. {WHOLE_NAMES}")
 ]
 KeysFile = Annotated[
     str | None,
@@ -64,6 +64,8 @@ def reconcile(
         document = read_document(file, BACKUP)
         spec, claim = planned_for(spark.master, parse_backup(document["spec"])), claim_of_file(document, acts_for=owner)
         run_id = spark.run_id_or_new()
+        for text in topic or ():
+            pattern("--topic", text)
         keys = _new_file(keys_file) if keys_file is not None else None
         with on_spark(run_id, BACKUP, spark.master, s3=uses_s3(spec)) as (session, reporter):
             most = _MOST_KEYS if keys is not None else MOST_OFFSETS

@@ -117,7 +117,9 @@ def restore(
     ] = None,
     if_topic_exists: Annotated[
         IfTopicExists | None,
-        typer.Option(help="Instead of spec.ifTopicExists: what to do with a topic that already exists."),
+        typer.Option(
+            metavar="ACTION", help="Instead of spec.ifTopicExists: what to do with a topic that already exists."
+        ),
     ] = None,
     confirm: Confirm = None,
     *,

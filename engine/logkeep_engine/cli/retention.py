@@ -11,6 +11,7 @@ import typer
 
 from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.options import (
+    WHOLE_NAMES,
     ActsFor,
     Debug,
     Output,
@@ -37,7 +38,7 @@ DryRun = Annotated[
 ]
 Topics = Annotated[
     list[str] | None,
-    typer.Option("--topic", metavar="REGEX", help="Topics whose whole names this matches. Repeatable."),
+    typer.Option("--topic", metavar="REGEX", help=f"Topics to hold. {WHOLE_NAMES}"),
 ]
 Runs = Annotated[
     list[str] | None, typer.Option("--run", metavar="ID", help="A run: all that the archive held then. Repeatable.")

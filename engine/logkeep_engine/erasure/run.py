@@ -198,7 +198,7 @@ class _ErasureRun(ArchivingRun):
         self._partitions = len({work.key for work in works})
         if not works:
             return ()
-        self._reporter.planned([_range(work) for work in works], topics=1)
+        self._reporter.planned([range_of(work) for work in works], topics=1)
         self._reporter.phase("Running")
         faults: list[str] = []
 
@@ -342,7 +342,8 @@ class _ErasureRun(ArchivingRun):
         return replace(result, epoch=run.epoch, records=run.records, bytes=run.bytes, segments=run.segments)
 
 
-def _range(work: ErasureWork) -> ProgressRange:
+def range_of(work: ErasureWork) -> ProgressRange:
+    """Return what the progress shows of a task."""
     segments = work.segments
     return ProgressRange(
         work.number, work.topic, work.key[1], segments[0].base_offset, max(entry.next_offset for entry in segments)

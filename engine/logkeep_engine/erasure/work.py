@@ -10,7 +10,13 @@ from logkeep_engine.archive.catalog.held_tables import tables_of
 from logkeep_engine.archive.catalog.packed import PackedSegments
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.maintenance.moving import ATTEMPTS
-from logkeep_engine.archive.maintenance.rewriting import RewritePlace, Rewritten, SnapshotFrame, without_keys
+from logkeep_engine.archive.maintenance.rewriting import (
+    RewritePlace,
+    Rewritten,
+    SnapshotFrame,
+    count_records,
+    without_keys,
+)
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log.keys import WantedKeys
 from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskProgress, in_groups
@@ -74,6 +80,36 @@ def erase_task(setting: ErasureSetting, work: ErasureWork, context: TaskContext)
         records, size = records + entry.records, size + entry.bytes
         progress.tell(PartitionUpdate(work.topic, entry.partition, work.number, entry.next_offset, records, size))
     return ErasureDone(tuple(rewritten), tuple(faults))
+
+
+@dataclass(frozen=True, slots=True)
+class KeysCounted:
+    """The segments of a task that hold a key, with what a rewriting would read and write; `records` of them are those
+    of the keys."""
+
+    segments: int
+    records: int
+    bytes: int
+    faults: tuple[str, ...]
+
+
+def count_task(setting: ErasureSetting, work: ErasureWork, context: TaskContext) -> KeysCounted:
+    """Count what `erase_task` would take out, and write nothing. Raises what the storage raises."""
+    progress = TaskProgress(context)
+    keys = setting.keys.kernel()
+    segments = records = size = seen = read = 0
+    faults: list[str] = []
+    for entry in work.segments:
+        try:
+            found = count_records(setting.place.storage, keys, work.topic, entry)
+        except ArchiveDamaged as error:
+            faults.append(error.message)
+        else:
+            segments, records = segments + bool(found), records + found
+            size += entry.bytes if found else 0
+        seen, read = seen + entry.records, read + entry.bytes
+        progress.tell(PartitionUpdate(work.topic, entry.partition, work.number, entry.next_offset, seen, read))
+    return KeysCounted(segments, records, size, tuple(faults))
 
 
 def works_of(state: ArchiveState, topic: str, topic_ids: Iterable[str]) -> list[ErasureWork]:

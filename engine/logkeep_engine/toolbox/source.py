@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, cast
 from urllib.parse import unquote, urlsplit
@@ -28,6 +29,7 @@ from logkeep_engine.archive.history.compacted import with_snapshots
 from logkeep_engine.archive.reading.incarnations import taken_topics
 from logkeep_engine.archive.reading.visible import shows
 from logkeep_engine.contract.names import OPTION_KEYS
+from logkeep_engine.contract.patterns import Pattern
 from logkeep_engine.errors import (
     ObjectMissing,
     Refused,
@@ -51,17 +53,24 @@ _ARCHIVED = re.compile(r"(?s:.*)/?topics/([^/]+)/[A-Za-z0-9_-]{22}/partition=([0
 _DATA = re.compile(r"([a-zA-Z0-9._-]+)\+([0-9]+)-([0-9]+)\.data")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LogSelection:
-    """The topics and partitions that the user chooses of a source; empty: all of them."""
+    """The topics, by patterns of whole names, and partitions that the user chooses of a source; empty: all of them.
+    Raises PatternInvalid when it is used with what is no pattern."""
 
     topics: tuple[str, ...] = ()
     partitions: tuple[int, ...] = ()
 
+    @cached_property
+    def _patterns(self) -> tuple[Pattern, ...]:
+        return tuple(map(Pattern, self.topics))
+
+    def has_topic(self, name: str) -> bool:
+        """Return whether the user wants this topic."""
+        return not self.topics or any(pattern.matches(name) for pattern in self._patterns)
+
     def __contains__(self, segment: ToolboxSegment) -> bool:
-        return (not self.topics or segment.topic in self.topics) and (
-            not self.partitions or segment.partition in self.partitions
-        )
+        return self.has_topic(segment.topic) and (not self.partitions or segment.partition in self.partitions)
 
 
 class LogKey(NamedTuple):
@@ -135,7 +144,7 @@ def open_source(
             "00000000000000000000.log.",
         )
     chosen = tuple(segment for segment in found.segments if segment in selection)
-    topics = tuple(topic for topic in found.topics if not selection.topics or topic.name in selection.topics)
+    topics = tuple(topic for topic in found.topics if selection.has_topic(topic.name))
     numbers = selection.partitions or (0,)
     there = chosen or any(0 <= number < topic.partitions for topic in topics for number in numbers)  # maybe empty
     if not there and selection != LogSelection() and (found.segments or not found.single):
@@ -348,7 +357,7 @@ def _sorted(segments: Sequence[ToolboxSegment]) -> tuple[ToolboxSegment, ...]:
 
 def _not_there(found: LogSource, selection: LogSelection) -> str:
     topics = {segment.topic for segment in found.segments} | {topic.name for topic in found.topics}
-    missing = [topic for topic in selection.topics if topic not in topics]
+    missing = [text for text in selection.topics if not any(map(Pattern(text).matches, topics))]
     if missing:
         return f"there is no topic {missing[0]}"
     partitions = ", ".join(map(str, selection.partitions))

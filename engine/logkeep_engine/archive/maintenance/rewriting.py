@@ -85,6 +85,15 @@ def without_keys(
     return _RecordsRewriting(place, topic, entry, attempt, keys).done()
 
 
+def count_records(storage: Storage, keys: Keys, topic: str, entry: SegmentEntry) -> int:
+    """Count the records of the keys in a segment, or in a part of a snapshot. Nothing is written. Raises what
+    `without_keys` raises."""
+    place = RewritePlace(storage, entry.epoch)
+    if is_batched(entry.layout):
+        return _LogRewriting(place, topic, entry, 0, keys, None).count()
+    return _RecordsRewriting(place, topic, entry, 0, keys).count()
+
+
 class _LogRewriting:
     """One segment of batches."""
 
@@ -108,6 +117,12 @@ class _LogRewriting:
                 return None
             left = self._write() if self._frame is None else self._write_part(self._frame)
             return Rewritten(self._entry, left, self._erased)
+
+    def count(self) -> int:
+        with sound(self._place.storage, self._topic, self._entry):
+            for _ in self._left():
+                pass
+        return self._erased
 
     def _has(self, stretch: memoryview, headers: Headers) -> bool:
         return any(
@@ -209,6 +224,9 @@ class _RecordsRewriting:
             return None
         left = self._write()
         return Rewritten(self._entry, left, self._entry.records - (left.records if left is not None else 0))
+
+    def count(self) -> int:
+        return sum(len(self._keys.found(as_rows(records))) for records in self._reader.records())
 
     def _write(self) -> SegmentEntry | None:
         place, entry = self._place, self._entry

@@ -30,6 +30,7 @@ from logkeep_engine.backup.reconcile.report import MOST_OFFSETS, ReconcileReport
 from logkeep_engine.backup.reconcile.task import ReconciledPartition, ReconcileTask, reconcile_partitions
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import RECONCILIATION
+from logkeep_engine.contract.patterns import Pattern
 from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.errors import ArchiveMismatch, BackupUnfinished, LogkeepError, SpecError
 from logkeep_engine.kafka.connection import KafkaConnection, connection_from
@@ -56,8 +57,8 @@ Heal = Callable[[ReconcileReport], ReconcileReport]
 class Reconciliation:
     """One reconciliation: the run, the archive's state at the end of a backup, the cluster, and how tasks are run.
     `log` is the state as it lies in the archive, `state` the same with snapshots in place of older segments.
-    `only`: these topics alone. Of each partition at most `most` offsets are found. `heal` makes new generations due of
-    the partitions with stale keys, and returns the report that says so."""
+    `only`: the topics alone that one of these patterns matches. Of each partition at most `most` offsets are found.
+    `heal` makes new generations due of the partitions with stale keys, and returns the report that says so."""
 
     run_id: str
     spec: KafkaBackupSpec
@@ -113,7 +114,8 @@ class Reconciliation:
     def _topics(self) -> tuple[list[TopicInfo], tuple[str, ...]]:
         """Return the compacted topics of the backup that are archived, and the names of those that are not."""
         chosen = select_topics(self.control.topics(), self.spec.topics, also=added_topics(self.spec))
-        chosen = [topic for topic in chosen if not self.only or topic.name in self.only]
+        patterns = [Pattern(text) for text in self.only]
+        chosen = [topic for topic in chosen if not patterns or any(one.matches(topic.name) for one in patterns)]
         configs = effective_topic_configs(self.control, [topic.name for topic in chosen])
         compacted = [topic for topic in chosen if is_compacted(configs.get(topic.name, {}))]
         archived = [topic for topic in compacted if topic.topic_id in self.state.topics]
@@ -122,16 +124,14 @@ class Reconciliation:
 
     def _refuse_others(self, chosen: list[TopicInfo], compacted: list[TopicInfo], archived: list[TopicInfo]) -> None:
         for some, why in (
-            (chosen, "is not among the topics that spec.topics chooses and the cluster has"),
-            (compacted, "is not compacted: a log whose records are deleted by age or size is not a state of keys"),
-            (archived, "is not archived yet, or the archive has an earlier topic of that name: run a backup first"),
+            (chosen, "matches none of the topics that spec.topics chooses and the cluster has"),
+            (compacted, "matches no compacted topic: a log whose records go by age or size is not a state of keys"),
+            (archived, "matches nothing that is archived, or only earlier topics of that name: run a backup first"),
         ):
-            known = {topic.name for topic in some}
-            for name in sorted(self.only):
-                if name not in known:
-                    raise SpecError(
-                        f"--topic {name!r} {why}", hint="Leave --topic out to compare all compacted topics."
-                    )
+            for text in sorted(self.only):
+                if not any(map(Pattern(text).matches, (topic.name for topic in some))):
+                    hint = "Leave --topic out to compare all compacted topics."
+                    raise SpecError(f"--topic {text!r} {why}", hint=hint)
 
     def _standing(self, topics: Sequence[TopicInfo]) -> Mapping[tuple[str, int], str]:
         """Return the partitions that cannot be compared, with the reason."""

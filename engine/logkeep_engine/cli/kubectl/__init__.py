@@ -15,11 +15,12 @@ import sys
 
 import typer
 
+from logkeep_engine.cli.commands import CONTEXT_SETTINGS, Commands
 from logkeep_engine.cli.errors import open_stdout
 from logkeep_engine.cli.explain import explain
 from logkeep_engine.cli.kubectl import inspect, logs, restore, run, status, topics
 from logkeep_engine.cli.kubectl.options import EXIT_CODES
-from logkeep_engine.cli.options import Commands, Version
+from logkeep_engine.cli.options import Version
 from logkeep_engine.cli.output import say
 from logkeep_engine.contract.names import ExitCode
 
@@ -33,7 +34,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=CONTEXT_SETTINGS,
 )
 for command in (status.status, run.run, restore.restore, topics.topics, logs.logs, inspect.inspect, explain):
     app.command(epilog=EXIT_CODES)(command)

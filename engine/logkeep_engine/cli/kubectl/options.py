@@ -28,16 +28,21 @@ _KINDS = {
 }
 
 Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", help="The namespace; by default that of the context.")
+    str | None, typer.Option("--namespace", "-n", metavar="NAME", help="The namespace; by default that of the context.")
 ]
-Context = Annotated[str | None, typer.Option(help="The context of the kubeconfig; by default the current one.")]
-Kubeconfig = Annotated[str | None, typer.Option(help="The kubeconfig; by default $KUBECONFIG, or ~/.kube/config.")]
+Context = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The context of the kubeconfig; by default the current one.")
+]
+Kubeconfig = Annotated[
+    str | None, typer.Option(metavar="FILE", help="The kubeconfig; by default $KUBECONFIG, or ~/.kube/config.")
+]
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="In all namespaces.")]
 Resource = Annotated[str, typer.Argument(metavar="NAME", help="The resource: NAME, kbak/NAME or krst/NAME.")]
 Backup = Annotated[str, typer.Argument(metavar="BACKUP", help="Name of the KafkaBackup.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Follow the run to its end, and end with its exit code.")]
 Timeout = Annotated[
-    float | None, typer.Option(help="With --wait: give up after this many seconds. The run continues.", min=1)
+    float | None,
+    typer.Option(metavar="SECONDS", help="With --wait: give up after this many seconds. The run continues.", min=1),
 ]
 
 

@@ -15,7 +15,7 @@ from logkeep_engine.cli.kubectl import lines
 from logkeep_engine.cli.kubectl.errors import NoSuchResource
 from logkeep_engine.cli.kubectl.options import Backup, Timeout, Wait, Where, backup_name
 from logkeep_engine.cli.kubectl.waiting import follow, refuse_invalid
-from logkeep_engine.cli.options import Confirm, Debug, Output, OutputFormat, refuse, spread
+from logkeep_engine.cli.options import WHOLE_NAMES, Confirm, Debug, Output, OutputFormat, refuse, spread
 from logkeep_engine.cli.output import print_json, print_lines, say
 from logkeep_engine.contract.names import BACKUP, RESTORE
 from logkeep_engine.contract.restore_spec import (
@@ -43,13 +43,18 @@ Servers = Annotated[
 ClusterOf = Annotated[
     str | None, typer.Option(metavar="BACKUP", help="The target is the cluster of this KafkaBackup, with its login.")
 ]
-Include = Annotated[list[str] | None, typer.Option("--topic", help="Topics, a regular expression. Repeatable.")]
-Exclude = Annotated[list[str] | None, typer.Option("--exclude", help="Topics to leave out. Repeatable.")]
+Include = Annotated[
+    list[str] | None, typer.Option("--topic", metavar="REGEX", help=f"Only these topics. {WHOLE_NAMES}")
+]
+Exclude = Annotated[
+    list[str] | None, typer.Option("--exclude", metavar="REGEX", help=f"Topics to leave out. {WHOLE_NAMES}")
+]
 Rename = Annotated[
     list[str] | None, typer.Option("--rename", metavar="FROM=TO", help="Rename topics: '(.*)=old.\\1'. Repeatable.")
 ]  # fmt: skip
 Exists = Annotated[
-    IfTopicExists | None, typer.Option(help="What to do with a topic that already exists; Fail by default.")
+    IfTopicExists | None,
+    typer.Option(metavar="ACTION", help="What to do with a topic that already exists; Fail by default."),
 ]
 Offsets = Annotated[RestoreOffsets | None, typer.Option(help="Same: records keep their offsets; Any by default.")]
 Verify = Annotated[

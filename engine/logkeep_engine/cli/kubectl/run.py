@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 
 Ttl = Annotated[
     int | None,
-    typer.Option(help="Seconds that the KafkaBackupRun stays after its end; a day by default.", min=MIN_TTL_SECONDS),
-]  # fmt: skip
+    typer.Option(
+        metavar="SECONDS",
+        help="Seconds that the KafkaBackupRun stays after its end; a day by default.",
+        min=MIN_TTL_SECONDS,
+    ),
+]
 
 
 @spread

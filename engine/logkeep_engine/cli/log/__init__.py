@@ -13,11 +13,13 @@ from collections.abc import Callable
 
 import typer
 
+from logkeep_engine.cli.commands import Commands
 from logkeep_engine.cli.log import diff, dump, extract, index, offsets, recover, timestamps
 from logkeep_engine.cli.log.options import EXIT_CODES
 
 app = typer.Typer(
     name="log",
+    cls=Commands,
     help="Look into logs and repair them: archives, a broker's log folders, single files.",
     epilog=EXIT_CODES,
     no_args_is_help=True,

@@ -45,7 +45,9 @@ class Decoding:
 
     key_decoder: Annotated[DecoderChoice | None, typer.Option(help="How keys are shown; string by default.")] = None
     value_decoder: Annotated[DecoderChoice | None, typer.Option(help="How values are shown; string by default.")] = None
-    avro_schema: Annotated[Path | None, typer.Option(help="File with the schema for the decoder avro.")] = None
+    avro_schema: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File with the schema for the decoder avro.")
+    ] = None
     confluent: Annotated[
         bool, typer.Option("--confluent", help="Avro data begins with 0x00 and the id of its schema in a registry.")
     ] = False
@@ -69,9 +71,14 @@ class Decoding:
 class DumpFilter:
     """The options that say which batches and records are shown."""
 
-    offset: Annotated[str | None, typer.Option(help="Offsets A..B, A.., ..B or A; both are included.")] = None
+    offset: Annotated[
+        str | None, typer.Option(metavar="A..B", help="Offsets A..B, A.., ..B or A; both are included.")
+    ] = None
     time: Annotated[
-        str | None, typer.Option(help="Times FROM..TO, ISO 8601 (UTC unless it says otherwise) or ms; both included.")
+        str | None,
+        typer.Option(
+            metavar="FROM..TO", help="Times FROM..TO, ISO 8601 (UTC unless it says otherwise) or ms; both included."
+        ),
     ] = None
     key_regex: Annotated[str | None, typer.Option(help="Only records whose key has this regular expression.")] = None
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from logkeep_engine.cli.commands import Commands
 from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.log.options import EXIT_CODES, Chosen, Form, Interval, Sources, Yes
 from logkeep_engine.cli.options import Debug, Server, spread
@@ -18,7 +19,12 @@ if TYPE_CHECKING:
     from logkeep_engine.toolbox.index import Index
 
 app = typer.Typer(
-    name="index", help="Check and rebuild indexes.", epilog=EXIT_CODES, no_args_is_help=True, rich_markup_mode=None
+    name="index",
+    cls=Commands,
+    help="Check and rebuild indexes.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 

@@ -36,7 +36,9 @@ def offsets(
         StateChoice | None,
         typer.Option("--as", help="Only one of the topics; also names the topic of a log whose folder does not."),
     ] = None,
-    group: Annotated[str | None, typer.Option(help="Only this consumer group, or transactional id.")] = None,
+    group: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only this consumer group, or transactional id.")
+    ] = None,
     server: Server,
     form: FormOfLines,
     debug: Debug = False,

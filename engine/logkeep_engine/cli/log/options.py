@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from logkeep_engine.cli.options import Output, OutputFormat, Server
+from logkeep_engine.cli.options import WHOLE_NAMES, Output, OutputFormat, Server, pattern
 from logkeep_engine.cli.output import say
 from logkeep_engine.contract.names import ExitCode
 
@@ -34,11 +34,14 @@ Sources = Annotated[
         help="Archives' URIs, a broker's log folders, or files of these.", metavar="SOURCE", show_default=False
     ),
 ]
-Topics = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic. Repeatable.", show_default=False)]
-Partitions = Annotated[
-    list[int] | None, typer.Option("--partition", help="Only this partition. Repeatable.", show_default=False)
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", metavar="REGEX", help=f"Only these topics. {WHOLE_NAMES}", show_default=False),
 ]
-Json = Annotated[bool, typer.Option("--json", help="The same as --output json.")]
+Partitions = Annotated[
+    list[int] | None,
+    typer.Option("--partition", metavar="N", help="Only this partition. Repeatable.", show_default=False),
+]
 Lines = Annotated[Output, typer.Option("--output", "-o", help="json prints JSON on stdout, a document a line.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this option, only print what would be done.")]
 Interval = Annotated[int, typer.Option(min=0, help="The broker's log.index.interval.bytes.")]
@@ -55,6 +58,8 @@ class Chosen:
         """Open a source. Raises an error for a source that cannot be opened."""
         from logkeep_engine.toolbox.source import LogSelection, open_source
 
+        for text in self.topic or ():
+            pattern("--topic", text)
         selection = LogSelection(tuple(self.topic or ()), tuple(self.partition or ()))
         return open_source(where, selection, endpoint=server.endpoint, region=server.region)
 
@@ -71,12 +76,11 @@ class Form:
     """The form of the output: a document, or text."""
 
     output: OutputFormat = Output.TEXT
-    as_json: Json = False
 
     @property
     def json(self) -> bool:
-        """Whether the user has asked for JSON, in one of two ways."""
-        return self.as_json or self.output is Output.JSON
+        """Whether the user has asked for JSON."""
+        return self.output is Output.JSON
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ def show_timestamps(
     *,
     chosen: Chosen,
     at: Annotated[
-        str | None, typer.Option(help="Find this time, ISO 8601 (UTC unless it says otherwise) or ms.")
+        str | None, typer.Option(metavar="TIME", help="Find this time, ISO 8601 (UTC unless it says otherwise) or ms.")
     ] = None,
     bucket: Annotated[BucketChoice, typer.Option(help="The first offset of every hour or day.")] = BucketChoice.NONE,
     segments: Annotated[bool, typer.Option("--segments", help="Segment by segment.")] = False,
