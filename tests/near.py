@@ -208,8 +208,14 @@ PACKAGES: Mapping[str, Near] = {
                 "test_compatibility.py", "test_docstrings.py", "test_glossary.py", "test_links.py", "test_profiles.py"
             ),
             *_unit("test_listed.py", "test_locked.py", "test_names.py", "test_repository_layout.py", "test_site.py"),
+            "tests/unit/test_shell.py",
         ),
-        (*_broker("bed*", "compare"), *_simulated("history", "ledger", "partition_log"), "tests/apiserver/test_bed.py"),
+        (
+            *_broker("bed*", "compare", "quickstart"),
+            *_simulated("history", "ledger", "partition_log"),
+            "tests/apiserver/test_bed.py",
+            "tests/apiserver/test_quickstart.py",
+        ),
     ),
     "toolbox": Near(
         _engine("toolbox"),

@@ -12,11 +12,11 @@ from tests.cluster.node import Node
 
 RELEASES = tuple(tools.STRIMZI)
 NEWEST = RELEASES[0]
-CRDS = ("kafkas.kafka.strimzi.io", "kafkausers.kafka.strimzi.io", "kafkatopics.kafka.strimzi.io")
+CRDS = tuple(f"{plural}.kafka.strimzi.io" for plural in ("kafkas", "kafkanodepools", "kafkausers", "kafkatopics"))
 
 
 def install(api: ApiServer | Node, release: str = NEWEST) -> None:
-    """The CRDs of Kafka, KafkaUser and KafkaTopic, until they are served."""
+    """The CRDs of Kafka, KafkaNodePool, KafkaUser and KafkaTopic, until they are served."""
     api.kubectl("apply", "--server-side", "-f", tools.strimzi_crds(release))
     # `kubectl wait` fails on a CRD that has no conditions yet.
     established = ("wait", "--for=condition=Established", "--timeout=60s", "crd", *CRDS)

@@ -26,7 +26,7 @@ trap ends EXIT
 # python3-venv for any Python 3.11+.
 packages=(
   buildah busybox-static ca-certificates conntrack containerd containernetworking-plugins debian-archive-keyring
-  debootstrap git gpgv iproute2 iptables kmod make openssl procps python3-venv runc socat util-linux
+  debootstrap git gpgv iproute2 iptables kmod make openssl procps python3-venv runc shellcheck socat util-linux
 )
 command -v java >/dev/null || packages+=(openjdk-17-jre-headless)
 command -v javac >/dev/null || packages+=(openjdk-17-jdk-headless)

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced. take FD FILE: locks the file that the descriptor was opened on for appending, and until then says each ten seconds who has it.
 take() {
   while ! flock --timeout 10 "$1"; do

@@ -2,8 +2,9 @@
 # Runs a command in kernel/ with the first Rust that is new enough: tests/cluster/rust.sh cargo test --locked. What cargo builds lies in
 # the cache, for all clones. Without a command it only says whether there is such a Rust.
 set -euo pipefail
-cd "$(dirname "$0")/../../kernel"
-. ../tests/cluster/lock.sh
+cd "$(dirname "$0")/../.."
+. tests/cluster/lock.sh
+cd kernel
 
 # cargo takes for compiled what is older than what it has made, also where that was made of another clone's sources. So clones take turns,
 # and what was made of our crates is forgotten when the sources are not those of the turn before. Other crates stay compiled.

@@ -22,9 +22,15 @@ VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 OLDEST_GO = (1, 24)
 # Strimzi's releases that the tests know, and which versions of its API the CRDs of each have; the last one is stored.
 STRIMZI = {
-    "1.2.0": {"kafka.Kafka": "v1", "user.KafkaUser": "v1", "topic.KafkaTopic": "v1"},
+    "1.2.0": {
+        "kafka.Kafka": "v1",
+        "nodepool.KafkaNodePool": "v1",
+        "user.KafkaUser": "v1",
+        "topic.KafkaTopic": "v1",
+    },
     "0.45.0": {
         "kafka.Kafka": "v1beta2",
+        "nodepool.KafkaNodePool": "v1beta2",
         "user.KafkaUser": "v1alpha1,v1beta1,v1beta2",
         "topic.KafkaTopic": "v1alpha1,v1beta1,v1beta2",
     },
@@ -93,8 +99,10 @@ def slow_store_class_path() -> tuple[str, ...]:
 
 @once
 def strimzi_crds(release: str) -> Path:
-    """The folder with the CRDs that a release of Strimzi installs: Kafka, KafkaUser and KafkaTopic. Its own program
-    makes them of its own models, as its build does."""
+    """The folder with the CRDs that a release of Strimzi installs: Kafka, KafkaNodePool, KafkaUser and KafkaTopic.
+
+    Its own program makes them of its own models, as its build does.
+    """
     pom, kinds = FILES / "strimzi" / "pom.xml", STRIMZI[release]
 
     def produce(folder: Path) -> None:

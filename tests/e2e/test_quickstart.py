@@ -1,0 +1,83 @@
+"""The script of the quick start, on a cluster where nothing is yet, with brokers and an object store that are there."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cluster import images, tools
+from tests.cluster.kafka import STEADY, KafkaBroker
+from tests.cluster.logkeep import CHART, EXAMPLES
+from tests.cluster.node import Node
+from tests.cluster.s3 import S3Server
+from tests.data.compare import compare_topics
+from tests.data.topics import NO_RETENTION, create_topic, produce, random_records
+
+pytestmark = pytest.mark.timeout(900)
+
+SCRIPT = EXAMPLES / "quickstart" / "quickstart.sh"
+LOCAL = {
+    "image": {"repository": "localhost/logkeep-operator", "tag": "dev", "pullPolicy": "Never"},
+    "engine": {"image": {"repository": "localhost/logkeep-engine", "tag": "dev", "pullPolicy": "Never"}},
+}
+
+
+@pytest.fixture
+def empty_node() -> Iterator[Node]:
+    with Node() as node:
+        for image in images.logkeep_images().values():
+            node.load(image)
+        yield node
+
+
+def quickstart(node: Node, *options: str | Path, s3: S3Server | None = None) -> "subprocess.CompletedProcess[str]":
+    programs = [tools.helm().parent, tools.kubectl().parent]
+    environment = {
+        **os.environ,
+        "KUBECONFIG": str(node.kubeconfig),
+        "PATH": ":".join([*map(str, programs), os.environ["PATH"]]),
+        **({"AWS_ACCESS_KEY_ID": s3.access_key, "AWS_SECRET_ACCESS_KEY": s3.secret_key} if s3 else {}),
+    }
+    command = [str(SCRIPT), "--context", "test", *map(str, options)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+def test_the_quick_start_backs_up_and_restores_and_takes_away_what_it_made(empty_node: Node, tmp_path: Path) -> None:
+    node = empty_node
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump(LOCAL))
+    with (
+        KafkaBroker(host=node.ip, netns=node.netns, overrides=STEADY) as broker,
+        S3Server(host=node.ip, netns=node.netns) as s3,
+    ):
+        s3.create_bucket("mine")
+        for topic in ("orders.de", "orders.fr", "other"):
+            create_topic(broker.bootstrap, topic, 2, NO_RETENTION)
+            produce(broker.bootstrap, topic, random_records(2, 1))
+        own = ("--kafka", broker.bootstrap, "--topic", r"orders\..*", "--s3", s3.endpoint, "--bucket", "mine")
+        release = ("--chart", CHART, "--values", values)
+
+        lost = quickstart(node, *own, *release, "--wait", "600")  # without keys
+        assert (lost.returncode, lost.stdout) == (2, "")
+        assert "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in lost.stderr
+
+        done = quickstart(node, *own, *release, s3=s3)
+        assert done.returncode == 0, done.stdout + done.stderr
+        for topic in ("orders.de", "orders.fr"):
+            assert compare_topics(broker.bootstrap, topic, f"restored.{topic}").equal
+        assert "orders.fr" in done.stdout.partition("A look into the archive")[2]
+        assert "records were compared with the archive, one by one: all are equal" in done.stdout
+        assert s3.secret_key not in done.stdout + done.stderr
+        assert "restored.other" not in done.stdout
+
+        again = quickstart(node, *own, *release, s3=s3)
+        assert again.returncode == 0, again.stdout + again.stderr
+
+        gone = quickstart(node, "clean")
+        assert gone.returncode == 0, gone.stdout + gone.stderr
+        assert node.kubectl("get", "namespace", "logkeep-quickstart", check=False).returncode == 1
+        left = node.kubectl("get", "clusterroles,clusterrolebindings,validatingadmissionpolicies", "-o", "name").stdout
+        assert "logkeep" not in left
