@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.apiserver.operator import ROOT, Namespace, Operator
+from tests.apiserver.operator import ROOT, Namespace, Operator, wait_for
 from tests.cluster import system, tools
 from tests.cluster.apiserver import ApiServer
 
@@ -32,10 +32,12 @@ def api(apiserver: ApiServer) -> ApiServer:
 def install_crds(apiserver: ApiServer) -> ApiServer:
     """Until they are served."""
     apiserver.kubectl("apply", "--server-side", "-f", ROOT / "crds")
-    apiserver.kubectl(
-        *("wait", "--for=condition=Established", "--timeout=120s"),
+    # `kubectl wait` fails on a CRD that has no conditions yet.
+    established = (
+        *("wait", "--for=condition=Established", "--timeout=60s"),
         *("crd", "kafkabackups.logkeep.dev", "kafkabackupruns.logkeep.dev", "kafkarestores.logkeep.dev"),
     )
+    wait_for("the CRDs", lambda: apiserver.kubectl(*established, check=False).returncode == 0, 240)
     return apiserver
 
 

@@ -66,6 +66,11 @@ cannot say "only your own". */}}
 ["csi.cert-manager.io", "csi.spiffe.io", "secrets-store.csi.k8s.io"]
 {{- end }}
 
+{{/* The topics of Kafka's own, as the engine has them. */}}
+{{- define "logkeep.internalTopics" -}}
+["__cluster_metadata", "__consumer_offsets", "__remote_log_metadata", "__share_group_state", "__transaction_state"]
+{{- end }}
+
 {{/* Fixed or Platform: who gives pods their user and groups. */}}
 {{- define "logkeep.user" -}}
 {{- if ne .Values.engine.user "Auto" }}{{ .Values.engine.user }}

@@ -13,6 +13,7 @@ import yaml
 
 from logkeep_engine import __version__
 from logkeep_engine.contract.names import ENDPOINTS_CONFIG_MAP, KEY_ENDPOINTS
+from logkeep_engine.kafka.internal import INTERNAL_TOPICS
 from logkeep_operator.selfcheck import needed, needed_for_lease
 from logkeep_operator.settings import Concurrency, from_environ
 from tests.cluster import chart, names, system, tools
@@ -173,6 +174,26 @@ def test_drivers_are_held_to_the_lists_by_the_api_server_unless_the_chart_says_o
     assert policies("admissionPolicies.enabled=false") == []
     assert policies("watchNamespaces={a}") == []
     assert policies(version="1.29.9") == []
+
+
+def kept(at: int, cluster: str, backup: str) -> list[str]:
+    """Values: the KafkaTopics of a cluster are deleted only when a KafkaBackup has archived them."""
+    fields = {"namespace": "kafka", "cluster": cluster, "backup.namespace": "team", "backup.name": backup}
+    return [f"admissionPolicies.kafkaTopics[{at}].{field}={value}" for field, value in fields.items()]
+
+
+def test_kafkatopics_are_kept_where_the_chart_says_so() -> None:
+    clusters = [*kept(0, "p", "nightly"), *kept(1, "q", "weekly")]
+    policy, *bindings = (body for body in policies(*clusters) if "kafkatopics" in body["metadata"]["name"])
+    assert [binding["metadata"]["name"] for binding in bindings] == [f"sys-logkeep-kafkatopics-kafka-{n}" for n in "pq"]
+    assert {binding["spec"]["policyName"] for binding in bindings} == {policy["metadata"]["name"]}
+    (internal,) = (item for item in policy["spec"]["variables"] if item["name"] == "internal")
+    assert set(re.findall(r'"(\w+)"', internal["expression"])) == INTERNAL_TOPICS
+    for off in ("watchNamespaces={a}", "admissionPolicies.enabled=false"):
+        with pytest.raises(system.CommandFailed, match=r"admissionPolicies\.kafkaTopics needs"):
+            policies(off, *clusters)
+    with pytest.raises(system.CommandFailed, match="names cluster kafka/p twice"):
+        policies(*kept(0, "p", "nightly"), *kept(1, "p", "weekly"))
 
 
 def test_the_operator_is_asked_for_health_and_metrics_and_for_nothing_else() -> None:
@@ -343,6 +364,7 @@ def test_kafka_resources_beside_the_watched_namespaces_can_be_read_and_nothing_e
         "maxConcurrentRuns.namespaces.A=1",
         "engine.allowed.code=yes", "networkPolicies.enabled=1", "networkPolicies.metricsFrom={all}",
         "admissionPolicies.enabled=Auto", "admissionPolicies.serviceAccounts={a*}",
+        "admissionPolicies.kafkaTopics[0].cluster=prod",
     ],
 )  # fmt: skip
 def test_wrong_values_are_refused(value: str) -> None:
