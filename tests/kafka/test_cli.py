@@ -411,7 +411,7 @@ class TestDamage:
             data[length + 12 + 70] ^= 0x10
             log.write_bytes(data)
         checked = logkeep("verify", archived.as_uri())
-        assert checked.returncode == 1
+        assert checked.returncode == 6
         faults = [line for line in checked.stdout.splitlines() if log.name in line]
         assert [line.startswith("fault: ") for line in faults] == [True], checked.stdout
         assert json.loads(logkeep("verify", archived.as_uri(), "-o", "json").stdout)["whole"] is False
@@ -451,7 +451,7 @@ class TestCoverage:
         assert orders not in rest
         spec["topics"] = {"include": [".*"], "exclude": [orders]}
         found = self.ask(kafka, resource("KafkaBackup", spec))
-        assert found.returncode == 1, found.stderr
+        assert found.returncode == 6, found.stderr
         assert [line.split()[0] for line in found.stdout.splitlines()] == ["topic", orders]
         assert "topics that no KafkaBackup protects: 1 (of 1 KafkaBackup)" in found.stderr
 
@@ -461,7 +461,7 @@ class TestCoverage:
         good = {**one, "status": {"lastSuccessTime": "2026-11-21T07:00:00Z"}}
         other = {**one, "status": {"archive": {"clusterId": "another"}}}
         never = {**one, "status": {}}
-        for item, code, said in ((good, 0, "protects: 0 (of 1"), (never, 1, ""), (other, 1, "another cluster")):
+        for item, code, said in ((good, 0, "protects: 0 (of 1"), (never, 6, ""), (other, 6, "another cluster")):
             listed = {"apiVersion": "v1", "kind": "List", "items": [item], "metadata": {"resourceVersion": ""}}
             done = self.ask(kafka, json.dumps(listed))
             assert (done.returncode, said in done.stderr) == (code, True), done.stderr
@@ -472,7 +472,7 @@ class TestCoverage:
     ) -> None:
         spec = {**backup_spec(kafka, tmp_path / "b", orders), "cluster": {"bootstrapServers": ["kafka.elsewhere:9092"]}}
         done = self.ask(kafka, resource("KafkaBackup", spec))
-        assert done.returncode == 1, done.stderr
+        assert done.returncode == 6, done.stderr
         assert "another cluster" not in done.stderr
         assert "--bootstrap-server names none of its brokers: kafka.elsewhere:9092" in done.stderr
 

@@ -176,7 +176,7 @@ def test_who_trusts_another_key_takes_nothing(archive: Signed) -> None:
     before = archive.objects()
     for stranger in (keys.folder("bob"), keys.folder(own="bob")):
         checked = archive.verify(stranger)
-        assert checked.returncode == 1, checked.stderr
+        assert checked.returncode == 6, checked.stderr
         assert "no trusted key has signed commit" in checked.stdout
         refused = archive.bring_back("-copy", stranger)
         assert (refused.outcome, refused.error_code) == ("Failed", "ArchiveUnsigned"), refused.message
@@ -251,7 +251,7 @@ def test_an_altered_commit_is_refused_by_all_who_have_a_key(
     before = archive.objects()
     reader = keys.folder("alice")
     checked = archive.verify(reader)
-    assert checked.returncode == 1, checked.stderr
+    assert checked.returncode == 6, checked.stderr
     assert expected in checked.stdout
     runs = archive.back_up("two", alice), archive.bring_back("-copy", alice), archive.bring_back("-copy", reader)
     for refused in runs:

@@ -61,7 +61,7 @@ def test_a_damaged_frame_costs_its_batches_only(s3: S3Server, storage: Storage) 
     data[40] ^= 0xFF
     storage.put(path, bytes(data))
     done = run(s3, "dump", storage.uri)
-    assert done.exit_code == 1
+    assert done.exit_code == 6
     assert "Found " in done.stdout
 
 
@@ -71,7 +71,7 @@ def test_an_index_gets_its_bytes_back(s3: S3Server, storage: Storage) -> None:
     path = entry.stem("orders") + names.INDEX
     good = storage.read(path)
     storage.delete([path])
-    assert run(s3, "index check", storage.uri).exit_code == 1
+    assert run(s3, "index check", storage.uri).exit_code == 6
     assert run(s3, "index rebuild", storage.uri, "--yes").exit_code == 0
     assert storage.read(path) == good
     report = verify(Archive.open(storage))

@@ -14,7 +14,7 @@ from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.kubectl import app as plugin
 from logkeep_engine.cli.options import Output
 from logkeep_engine.cli.output import facts, stdout, table
-from logkeep_engine.cli.resource import _print_result, _result_rows
+from logkeep_engine.cli.resource import _print_result, _result_rows, of_comparison
 from logkeep_engine.contract.facts.outcome import DrillFacts, HeldTopics
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import RESTORE, ExitCode
@@ -165,3 +165,10 @@ def test_commands_are_listed_by_what_people_do() -> None:
     heads = ["Back up:", "Restore:", "Look at an archive, and prove it:", "Remove from an archive, or keep:"]
     assert [listed.index(head) for head in heads] == sorted(listed.index(head) for head in heads)
     assert listed.index("Restore:") < listed.index("  groups ") < listed.index("Look at an archive")
+
+
+def test_what_differs_ends_a_comparison_with_one_code_and_what_was_not_compared_with_another() -> None:
+    run = RunResult(run_id="r", kind=RESTORE, outcome="Different", exit_code=5, start_time=0.0, end_time=9.0)
+    assert of_comparison(replace(run, error_code="RecordsDiffer")).exit_code == ExitCode.DIFFERS
+    assert of_comparison(replace(run, error_code="RecordsNotVerified")).exit_code == ExitCode.INCOMPLETE
+    assert of_comparison(replace(run, exit_code=0)).exit_code == ExitCode.OK

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from logkeep_engine.backup.recoverability.covered import Backup, Uncovered
 
 EXIT_CODES = (
-    "Exit codes: 0 every topic is protected; 1 some are not, or no broker answered; 2 refused: a file or an option is "
-    "wrong, or the broker refused; 130 interrupted."
+    "Exit codes: 0 every topic is protected; 1 no broker answered; 2 refused: a file or an option is wrong, or the "
+    "broker refused; 6 some topics are not protected; 130 interrupted."
 )
 
 Files = Annotated[
@@ -76,7 +76,7 @@ def coverage(
         found = uncovered([*topics, *nameless], own, internal=internal)
         _print(found, cluster_id, own, output)
         if found:
-            raise typer.Exit(ExitCode.FAILED)
+            raise typer.Exit(ExitCode.DIFFERS)
 
 
 def _why_aside(backup: Backup) -> str:

@@ -12,8 +12,8 @@ from logkeep_engine.errors import SpecError
 
 @spread
 def diff(file: File, spark: SparkOptions, output: OutputFormat = Output.TEXT, debug: Debug = False) -> None:
-    """Compare the topics that a run of a KafkaRestore has restored with the archive, record by record. Exit code 5 if
-    they differ, or not all could be compared. Nothing is restored; the report is a new one in the folder of the run.
+    """Compare the topics that a run of a KafkaRestore has restored with the archive, record by record. Exit code 6 if
+    they differ, 5 if not all could be compared. Nothing is restored; the report is a new one in the folder of the run.
     """
     with errors(debug), failing_as_json(RESTORE, None, output):
         if spark.run_id is None:

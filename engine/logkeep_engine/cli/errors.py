@@ -23,10 +23,10 @@ from logkeep_engine.errors import ArchiveDamaged, LogkeepError, Refused, SpecErr
 from logkeep_engine.report import UNEXPECTED
 
 EXIT_CODES = (
-    "Exit codes: 0 done; 1 failed, may succeed when tried again (verify: faults were found); 2 refused: the file, the "
+    "Exit codes: 0 done; 1 failed, may succeed when tried again; 2 refused: the file, the "
     "archive or the target must change first; 3 another run owns the archive; 4 records were gone before they could be "
     "archived and onDataLoss is Fail, or the cluster has cut off what is archived (onDivergence); 5 the target was "
-    "written to, and is not known to match the archive; 130 interrupted."
+    "written to, and is not known to match the archive; 6 what was compared differs, or is damaged; 130 interrupted."
 )
 # These say no more than that something is wrong: the message begins with the field or the option.
 _GENERAL = frozenset({LogkeepError.code, Refused.code, SpecError.code})

@@ -52,7 +52,7 @@ def reconcile(
     """Compare the keys of the compacted topics of a KafkaBackup with the archive. A key is stale if the archive has a
     value of it, and the cluster has nothing more: it was deleted, and the tombstone was cleaned before it was archived.
 
-    Exit code 1 if stale keys were found, or a partition could not be compared; 4 if the archive lacks the last record
+    Exit code 6 if stale keys were found, or a partition could not be compared; 4 if the archive lacks the last record
     of a key.
     """
     with errors(debug):
@@ -79,7 +79,7 @@ def reconcile(
         _print(report, output)
         report.raise_if_wrong()
         if report.counts.stale:
-            raise typer.Exit(int(ExitCode.FAILED))
+            raise typer.Exit(int(ExitCode.DIFFERS))
 
 
 def _new_file(path: str) -> int:

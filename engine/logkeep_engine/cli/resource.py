@@ -32,7 +32,7 @@ from logkeep_engine.contract.restore_spec import GroupRestore, KafkaRestoreSpec,
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import KafkaBackupSpec, parse_backup
 from logkeep_engine.contract.values import describe_aborted, human_time, so_many
-from logkeep_engine.errors import LogkeepError
+from logkeep_engine.errors import LogkeepError, RecordsDiffer
 from logkeep_engine.frame import with_clear_text_warnings
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ def run_resource(
         try:
             with on_spark(request.run_id, kind, spark.master, s3=uses_s3(spec)) as (session, reporter):
                 result = _run(request, spec, spark, session, reporter, only_verify=only_verify)
+                result = of_comparison(result) if only_verify else result
                 end(session, reporter, result)
         except (LogkeepError, KeyboardInterrupt) as error:
             if result is not None:  # the run had ended, and was interrupted no more
@@ -84,6 +85,13 @@ def run_resource(
                 say_how_to_go_on(request.run_id)
             raise
         _print_end(result, output, spec)
+
+
+def of_comparison(result: RunResult) -> RunResult:
+    """Return the result of a command that compares and has written to no target: records that differ end it as any
+    other difference ends a command."""
+    differs = result.error_code == RecordsDiffer.code
+    return replace(result, exit_code=int(ExitCode.DIFFERS)) if differs else result
 
 
 def _print_end(result: RunResult, output: Output, spec: KafkaBackupSpec | KafkaRestoreSpec) -> None:

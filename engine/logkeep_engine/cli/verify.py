@@ -69,7 +69,7 @@ def verify(
     debug: Debug = False,
 ) -> None:
     """Read every object of an archive and check it against the catalog: size, digest, CRCs, offsets, indexes. Exit code
-    1 if faults were found.
+    6 if faults were found.
     """
     with errors(debug):
         if not incremental:
@@ -125,7 +125,7 @@ def _verify(
         if live is not None:
             _print_against(live)
     if fault:
-        raise typer.Exit(int(ExitCode.FAILED))
+        raise typer.Exit(int(ExitCode.DIFFERS))
 
 
 def _print_report(report: VerifyReport) -> None:

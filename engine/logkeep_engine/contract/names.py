@@ -28,11 +28,12 @@ class ExitCode(IntEnum):
     """
 
     OK = 0
-    FAILED = 1  # may succeed when tried again; `logkeep verify` has found damage
+    FAILED = 1  # may succeed when tried again
     REFUSED = 2  # the configuration, the archive or the target must change first
     FENCED = 3  # another run owns the archive
     DATA_LOSS = 4  # records were gone before they could be archived, and onDataLoss is Fail
     INCOMPLETE = 5  # the target was written to, and it is not known to have what the archive has
+    DIFFERS = 6  # a command that compares has found what it looks for: damage, a difference, something unprotected
     INTERRUPTED = 130  # 128 and the number of SIGINT, as shells report it
 
 

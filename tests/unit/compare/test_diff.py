@@ -198,7 +198,7 @@ def test_two_archives_of_the_same_records_are_the_same(tmp_path: Path) -> None:
 def test_two_archives_that_differ_are_distinguished(tmp_path: Path) -> None:
     a, b = archive(tmp_path / "a", (0, 60)), archive(tmp_path / "b", (0, 50))
     done = run("diff", a, b)
-    assert done.exit_code == 1
+    assert done.exit_code == 6
     assert done.stdout.splitlines() == [
         "orders-0: offset 50 of A and the 9 after it are not in B",
         "different: 1 partition compared, 50 records equal, 0 different, 10 only in A, 0 only in B; "
@@ -227,7 +227,7 @@ def test_topics_may_have_other_names_and_aborted_records_do_not_count(tmp_path: 
     done = run("diff", tmp_path / "old-0", tmp_path / "new-0", "--rename", "old=new")
     assert done.exit_code == 0, done.output
     assert "4 records equal" in done.stdout
-    assert run("diff", tmp_path / "old-0", tmp_path / "new-0").exit_code == 1
+    assert run("diff", tmp_path / "old-0", tmp_path / "new-0").exit_code == 6
 
 
 def test_a_partition_without_a_committed_record_is_no_difference(tmp_path: Path) -> None:
@@ -345,7 +345,7 @@ def test_damage_that_no_crc_covers_is_reported_as_a_restore_tells_it(tmp_path: P
     assert done.exit_code == 2
     assert done.stderr.startswith(f"error: ArchiveDamaged: topic orders partition 0: {log}: its BLAKE3 is ")
     done = run("timestamps", a)
-    assert done.exit_code == 1
+    assert done.exit_code == 6
     assert f"fault: {log}, offset 0: its BLAKE3 is " in done.stderr
 
 
@@ -416,7 +416,7 @@ def test_of_a_topic_that_was_made_again_what_a_restore_brings_back_is_compared(t
         writer.end(RunOutcome.SUCCEEDED)
     for options in ([], ["--topic", "orders", "--partition", "1"]):
         done = run("diff", tmp_path / "a", b, *options)
-        assert (done.exit_code, "orders-1: the partition is only in B" in done.stdout) == (1, True)
+        assert (done.exit_code, "orders-1: the partition is only in B" in done.stdout) == (6, True)
 
 
 @pytest.mark.parametrize(

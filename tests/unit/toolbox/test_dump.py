@@ -169,7 +169,7 @@ def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
     data[100] ^= 1
     path.write_bytes(data)
     assert offsets(tmp_path / "big-0", "--offset", "905..906") == [905, 906]
-    assert len(rows(tmp_path / "big-0", exit_code=1)) == 101
+    assert len(rows(tmp_path / "big-0", exit_code=6)) == 101
 
 
 def test_damage_is_said_and_the_rest_is_shown(folder: Path) -> None:
@@ -178,7 +178,7 @@ def test_damage_is_said_and_the_rest_is_shown(folder: Path) -> None:
     start = len(LOG[0])
     path.write_bytes(data[:start] + b"\x00" * 40 + data[start:-3])
     done = run("dump", folder)
-    assert done.exit_code == 1
+    assert done.exit_code == 6
     assert f"Found 40 invalid bytes at position {start} of {path}, offset 22: no batch begins there" in done.stdout
     assert "offset 26: the batch at offset 26 is cut short" in done.stdout
     assert done.stdout.count("baseOffset: ") == 3
@@ -189,7 +189,7 @@ def test_a_batch_with_a_wrong_crc_is_not_valid(folder: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(LOG[0]) + 70] ^= 1
     path.write_bytes(data)
-    found = rows(folder, exit_code=1)
+    found = rows(folder, exit_code=6)
     assert [row["isvalid"] for row in found if row["type"] == "batch"] == [True, False, True, True]
     (damage,) = [row for row in found if row["type"] == "damage"]
     assert damage["what"].startswith("The batch at offset 22 is damaged: its CRC is ")
@@ -309,7 +309,7 @@ def test_a_terminal_shows_control_characters_and_markup_as_they_are(tmp_path: Pa
     log = write_log(folder, [encode([record], codec=Codec.NONE, base_offset=0), batch(1)])
     log.write_bytes(log.read_bytes()[:-1])
     code, text = on_a_terminal("dump", folder, "--print-data")
-    assert code == 1
+    assert code == 6
     assert "[red]id[/red][/]" in text
     assert r"\x1b]0;owned\x07\x9b2J\n" in text
     assert "\x1b]0;owned" not in text
@@ -332,7 +332,7 @@ def test_a_transaction_index_that_is_damaged_is_a_fault(folder: Path) -> None:
     index = next(folder.glob("*.txnindex"))
     index.write_bytes(index.read_bytes()[:-1])
     done = run("dump", folder)
-    assert done.exit_code == 1
+    assert done.exit_code == 6
     assert done.stdout.count("baseOffset: ") == len(LOG)
     assert done.stderr.startswith(f"fault: aborted transactions are not marked: {index}: The transaction index has 33")
 
@@ -407,7 +407,7 @@ def test_the_records_format_is_dumped(tmp_path: Path) -> None:
     assert rows(folder / "consumer_offsets_partition_002")[0]["offset"] == 7
     segment = folder / "segment_partition_002_from_offset_0000000005_records"
     segment.write_bytes(segment.read_bytes()[:-1])
-    damaged = rows(folder, exit_code=1)
+    damaged = rows(folder, exit_code=6)
     assert [row["type"] for row in damaged] == ["record"] * 3 + ["damage"]
 
 

@@ -52,7 +52,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def faults(folder: Path) -> list[str]:
     done = run("index", "check", folder)
     *found, last = done.stdout.splitlines()
-    assert done.exit_code == (1 if found else 0)
+    assert done.exit_code == (6 if found else 0)
     assert last.startswith("6 indexes, ") or "records" in folder.name
     return [line.removeprefix(f"{folder}/") for line in found]
 
@@ -144,7 +144,7 @@ def test_a_missing_index_is_found_and_made(folder: Path, suffix: str) -> None:
     (folder / f"{STEM}{suffix}").unlink()
     assert len(faults(folder)) == 1
     done = run("index", "rebuild", folder, "--interval-bytes", INTERVAL)
-    assert done.exit_code == 1
+    assert done.exit_code == 6
     assert done.stdout.startswith(f"{folder}/{STEM}{suffix}: would be rewritten (")
     assert not (folder / f"{STEM}{suffix}").exists()
     assert rebuild(folder) == 0
@@ -182,7 +182,7 @@ def test_a_time_index_may_name_any_record_of_its_batch(tmp_path: Path) -> None:
     ):
         path.write_bytes(struct.pack(">qi", timestamp, offset))
         done = run("index", "check", log)
-        assert (done.exit_code, done.stdout.splitlines()[0]) == (1, f"{path}: {fault}")
+        assert (done.exit_code, done.stdout.splitlines()[0]) == (6, f"{path}: {fault}")
 
 
 def test_what_compaction_took_of_a_transaction_is_known_by_the_old_index(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_a_transaction_does_not_begin_before_the_last_marker_of_its_producer(tmp
     right = path.read_bytes()
     path.write_bytes(pack_txn_entry(AbortedTxn(4, 5, 13, 14)))
     done = run("index", "check", tmp_path / "orders-0")
-    assert done.exit_code == 1
+    assert done.exit_code == 6
     assert "producer 4 that is aborted at offset 13 begins at offset 10, not at 5" in done.stdout
     assert rebuild(tmp_path / "orders-0") == 0
     assert path.read_bytes() == right
@@ -228,7 +228,7 @@ def test_an_offset_that_the_segment_cannot_hold_is_damage(folder: Path, bit: int
     assert len(found) == 3
     why = "is too far above the segment's base offset 0" if bit > 30 else "reaches into the next segment, which begins"
     assert all(f"at position {at} of the log" in line and why in line for line in found)
-    assert run("index", "rebuild", folder, "--interval-bytes", INTERVAL, "--yes").exit_code == 1
+    assert run("index", "rebuild", folder, "--interval-bytes", INTERVAL, "--yes").exit_code == 6
 
 
 def test_files_keep_their_owner_and_mode(folder: Path) -> None:
@@ -308,7 +308,7 @@ def test_the_index_of_a_damaged_log_is_not_made(folder: Path) -> None:
     found = faults(folder)
     assert [line.partition(": ")[2][:23] for line in found] == ["the log is damaged: the"] * 3
     done = run("index", "rebuild", folder, "--interval-bytes", INTERVAL, "--yes")
-    assert done.exit_code == 1
+    assert done.exit_code == 6
     assert done.stdout.count(": cannot be made (the log is damaged: ") == 3
     assert contents(folder) == before
 
@@ -350,8 +350,8 @@ def test_an_object_of_an_archive_gets_its_bytes_back(archive: Archive, tmp_path:
     else:
         path.write_bytes(b"" if spoil == "emptied" else good[:-1] + bytes([good[-1] ^ 1]))
     assert not verify(archive).whole
-    assert run("index", "check", tmp_path).exit_code == 1
-    assert run("index", "rebuild", tmp_path).exit_code == 1
+    assert run("index", "check", tmp_path).exit_code == 6
+    assert run("index", "rebuild", tmp_path).exit_code == 6
     done = run("index", "rebuild", tmp_path.as_uri(), "--yes")
     assert done.exit_code == 0, done.output
     assert path.read_bytes() == good
@@ -365,7 +365,7 @@ def test_the_index_of_an_altered_log_in_an_archive_is_not_made(archive: Archive,
     log.write_bytes(log.read_bytes()[: len(batch(0, 10))])
     log.with_suffix(".index").unlink()
     done = run("index", "rebuild", tmp_path, "--yes")
-    assert done.exit_code == 1
+    assert done.exit_code == 6
     assert "cannot be made" in done.stdout
     assert not log.with_suffix(".index").exists()
 
@@ -414,5 +414,5 @@ def test_the_index_of_a_damaged_segment_is_not_made(records: Path) -> None:
     segment = records / "segment_partition_000_from_offset_0000000005_records"
     segment.write_bytes(segment.read_bytes()[:-1])
     done = run("index", "rebuild", records, "--yes")
-    assert done.exit_code == 1
+    assert done.exit_code == 6
     assert "cannot be made (the segment is damaged: The segment is cut short" in done.stdout

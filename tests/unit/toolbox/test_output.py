@@ -103,7 +103,7 @@ def test_faults_of_indexes_are_said_as_they_come_and_no_index_is_held(
     write_log(tmp_path / "t-0", [batch(0)])
     with pytest.raises(SystemExit) as ended:
         app(["log", "index", "check", str(tmp_path / "t-0")])
-    assert ended.value.code == 1
+    assert ended.value.code == 6
     assert said == [f"{tmp_path}/t-0/{number}.index: it is wrong\n" for number in range(4)]
     assert capsys.readouterr().out == "4 indexes, 4 with faults\n"
 

@@ -57,7 +57,7 @@ def test_what_would_be_cut_is_reported_and_nothing_is_changed(folder: Path) -> N
     log.write_bytes(data)
     before = contents(folder)
     done = run("recover", folder)
-    assert done.exit_code == 1
+    assert done.exit_code == 6
     _, second, third = done.stdout.splitlines()
     assert second.startswith(
         f"{log}: would be cut at position {start}, {len(SECOND[2])} bytes ({len(SECOND[2])} B) go, "
@@ -93,7 +93,7 @@ def test_a_cut_log_is_whole_with_its_indexes_and_the_rest_is_kept(folder: Path, 
 def test_one_file_can_be_recovered_alone(folder: Path) -> None:
     log = folder / f"{STEMS[2]}.log"
     log.write_bytes(log.read_bytes() + b"half a batch")
-    assert run("recover", log).exit_code == 1
+    assert run("recover", log).exit_code == 6
     assert run("recover", log, "--yes").exit_code == 0
     assert log.read_bytes() == THIRD[0]
 
@@ -103,7 +103,7 @@ def test_a_whole_log_without_indexes_gets_them(folder: Path) -> None:
     before = contents(folder)
     (folder / f"{STEMS[1]}.timeindex").unlink()
     reported = run("recover", folder, "--interval-bytes", INTERVAL)
-    assert reported.exit_code == 1
+    assert reported.exit_code == 6
     assert reported.stdout.splitlines()[1].endswith("; its indexes would be made: there is no .timeindex")
     assert run("recover", folder, "--interval-bytes", INTERVAL, "--yes").exit_code == 0
     assert contents(folder) == before
@@ -391,7 +391,7 @@ def test_a_segment_of_records_is_cut_after_its_last_whole_record(tmp_path: Path)
         index.write_bytes(entries)
         whole = sum(start <= cut for start in starts[1:])
         reported = run("recover", segment)
-        assert reported.exit_code == 1
+        assert reported.exit_code == 6
         assert ("its indexes would be made" if cut in starts else "would be cut") in reported.stdout
         assert run("recover", segment, "--yes").exit_code == 0
         assert segment.read_bytes() == data[: starts[whole]]
@@ -412,7 +412,7 @@ def test_what_the_index_of_a_segment_of_records_jumps_over_is_taken_out(tmp_path
     later = struct.pack(">qqq", 2, starts[2] + len(torn), starts[3] - starts[2])
     index.write_bytes(entries[: 1 + 2 * 24] + later)
     reported = run("recover", segment)
-    assert reported.exit_code == 1
+    assert reported.exit_code == 6
     assert f"would be cut at position {starts[2]}, 20 bytes" in reported.stdout
     assert "the next offset is 3" in reported.stdout
     assert run("recover", segment, "--yes").exit_code == 0
@@ -430,7 +430,7 @@ def test_records_that_only_the_index_names_are_reported_and_the_index_is_kept(
     segment.write_bytes(left)
     lost = 3 - whole_records
     reported = run("recover", segment)
-    assert reported.exit_code == 1
+    assert reported.exit_code == 6
     assert f"its index names {lost} more records, which are not there" in reported.stdout
     assert ("its indexes would be made" if whole_records else "would be taken away") in reported.stdout
     assert run_json("recover", segment)[0]["lostRecords"] == lost
@@ -479,7 +479,7 @@ def test_the_index_of_a_segment_without_records_is_made_again(tmp_path: Path, le
     if left is not None:
         index.write_bytes(left)
     reported = run("recover", segment)
-    assert reported.exit_code == 1
+    assert reported.exit_code == 6
     assert "its indexes would be made" in reported.stdout
     assert run("recover", segment, "--yes").exit_code == 0
     assert (segment.read_bytes(), index.read_bytes()) == (b"\x01", b"\x01")

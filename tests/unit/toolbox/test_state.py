@@ -100,7 +100,7 @@ def test_one_group_can_be_asked_for(data: Path) -> None:
 def test_what_cannot_be_decoded_is_a_fault(data: Path) -> None:
     write_log(data / "__consumer_offsets-1", [kept(7, (b"x", b"y")), kept(8, (key("i", "t", 0), value(1)))])
     done = run("offsets", data)
-    assert done.exit_code == 1
+    assert done.exit_code == 6
     assert done.stderr == "fault: __consumer_offsets-1 offset 7: it has no key with a type\n"
     assert done.stdout.count("\ni ") == 1
 
@@ -150,7 +150,7 @@ def test_what_damage_may_have_decided_is_not_in_force(tmp_path: Path) -> None:
     data[len(first) + 70] ^= 1
     path.write_bytes(data)
     done = run("offsets", folder, "--history", "--json")
-    assert done.exit_code == 1
+    assert done.exit_code == 6
     assert [json.loads(line)["undecided"] for line in done.stdout.splitlines()] == [True, False]
 
 

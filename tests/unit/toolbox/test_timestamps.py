@@ -149,7 +149,7 @@ def test_a_moment_that_may_lie_in_damage_is_a_fault(tmp_path: Path) -> None:
     spoil(path, 2 * len(batch(0)) - 1)
     fault = f"{path} at position {len(batch(0))}, offset 1: The batch at offset 1 is damaged: its CRC is "
     done = run("timestamps", tmp_path / "t-0", "--at", NOON + 1)
-    assert done.exit_code == 1
+    assert done.exit_code == 6
     assert "inside" in done.stdout
     assert done.stderr.startswith(f"fault: {fault}")
     assert done.stderr.count("fault: ") == 1
@@ -164,7 +164,7 @@ def test_a_batch_whose_records_cannot_be_read_is_a_fault(tmp_path: Path) -> None
     torn[61] = 0x7F  # the length of its record
     write_log(tmp_path / "t-0", [batch(0), with_header(bytes(torn)), batch(2, timestamp=NOON + 2)])
     done = run("timestamps", tmp_path / "t-0", "--at", NOON + 1)
-    assert done.exit_code == 1
+    assert done.exit_code == 6
     assert ", offset 1: The batch at offset 1 is damaged: a record of " in done.stderr
     assert [line.split()[2] for line in done.stdout.splitlines()[1:]] == ["2"]
 
@@ -175,7 +175,7 @@ def test_damage_of_an_archive_on_the_way_to_a_moment_is_a_fault(tmp_path: Path) 
     spoil(next(tmp_path.glob("topics/orders/*/partition=0/*.log")), 100)
     assert run("timestamps", tmp_path, "--at", TIME + 120).exit_code == 0
     done = run("timestamps", tmp_path, "--at", TIME + 5)
-    assert done.exit_code == 1
+    assert done.exit_code == 6
     assert "offset 0: The batch at offset 0 is damaged" in done.stderr
 
 
@@ -193,7 +193,7 @@ def test_damage_is_a_fault(tmp_path: Path) -> None:
     data[-1] ^= 1
     path.write_bytes(data)
     done = run("timestamps", tmp_path / "t-0")
-    assert done.exit_code == 1
+    assert done.exit_code == 6
     assert f"fault: {path} at position {2 * len(batch(0))}, offset 2: The batch at offset 2 is damaged" in done.stderr
 
 

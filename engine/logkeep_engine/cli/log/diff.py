@@ -56,7 +56,7 @@ def diff(
     form: Form,
     debug: Debug = False,
 ) -> None:
-    """Compare the committed records of two archives, or of an archive and live topics. Exit code 1 if they differ."""
+    """Compare the committed records of two archives, or of an archive and live topics. Exit code 6 if they differ."""
     with errors(debug), ExitStack() as stack:
         from logkeep_engine.compare.streams import Rules, StreamComparison
         from logkeep_engine.toolbox.diff import ArchiveSide, live_side
@@ -86,7 +86,7 @@ def diff(
         comparison = StreamComparison(left, right, rules)
         _print(comparison, limit, form)
         if not comparison.counts.same:
-            raise typer.Exit(int(ExitCode.FAILED))
+            raise typer.Exit(int(ExitCode.DIFFERS))
 
 
 def _print(comparison: StreamComparison, limit: int, form: Form) -> None:

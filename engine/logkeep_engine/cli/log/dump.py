@@ -100,7 +100,7 @@ def dump(
     debug: Debug = False,
 ) -> None:
     """Print batches, records and indexes, as Kafka's own tool does. What is damaged is passed over and said: exit code
-    1.
+    6.
     """
     with errors(debug):
         options = _options(wanted, decoding, deep=deep, data=print_data or decoding.given)
@@ -112,7 +112,7 @@ def dump(
         if shown.undecodable:
             say(f"warning: {shown.undecodable} keys or values could not be decoded and are shown in hex")
         if shown.damages:
-            raise typer.Exit(int(ExitCode.FAILED))
+            raise typer.Exit(int(ExitCode.DIFFERS))
 
 
 def _options(wanted: DumpFilter, decoding: Decoding, *, deep: bool, data: bool) -> Options:

@@ -29,7 +29,7 @@ def extract_log(
     debug: Debug = False,
 ) -> None:
     """Write segments of an archive of format Kafka as a broker has them: a folder for each partition, such as orders-0,
-    with the log as it was before it was compressed as a whole, and its indexes. Exit code 1 if something is damaged:
+    with the log as it was before it was compressed as a whole, and its indexes. Exit code 6 if something is damaged:
     what can be read of it is written.
     """
     with errors(debug):

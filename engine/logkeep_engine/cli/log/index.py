@@ -38,7 +38,7 @@ def index_check(
     form: Form,
     debug: Debug = False,
 ) -> None:
-    """Hold indexes against their logs, as a broker checks them when it starts, and every entry. Exit code 1 if faults
+    """Hold indexes against their logs, as a broker checks them when it starts, and every entry. Exit code 6 if faults
     were found.
     """
     with errors(debug):
@@ -57,7 +57,7 @@ def index_check(
         else:
             print_line(f"{so_many(count, 'index', 'indexes')}, {faulty} with faults")
         if faulty:
-            raise typer.Exit(int(ExitCode.FAILED))
+            raise typer.Exit(int(ExitCode.DIFFERS))
 
 
 @app.command("rebuild", epilog=EXIT_CODES)
@@ -73,7 +73,7 @@ def index_rebuild(
     debug: Debug = False,
 ) -> None:
     """Make the indexes again that are not what their log says. In a log folder the old ones are kept as .bak, .bak.2
-    and so on; in an archive an object gets back the bytes that the catalog knows. Exit code 1 if one could not be made,
+    and so on; in an archive an object gets back the bytes that the catalog knows. Exit code 6 if one could not be made,
     or, without --yes, if one would be.
     """
     with errors(debug):
@@ -98,7 +98,7 @@ def index_rebuild(
             if not done:
                 print_line("nothing to do")
         if left:
-            raise typer.Exit(int(ExitCode.FAILED))
+            raise typer.Exit(int(ExitCode.DIFFERS))
 
 
 def _print_rebuilt(item: Mapping[str, Any]) -> None:

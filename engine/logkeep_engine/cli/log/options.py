@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from logkeep_engine.toolbox.source import LogSource
 
 EXIT_CODES = (
-    "Exit codes: 0 done, nothing found; 1 something is damaged, wrong, different, or would be changed; 2 refused: the "
-    "path or the options must change first; 130 interrupted."
+    "Exit codes: 0 done, nothing found; 1 failed, may succeed when tried again; 2 refused: the path or the options "
+    "must change first; 6 something is damaged, wrong, different, or would be changed; 130 interrupted."
 )
 
 Where = Annotated[
@@ -95,4 +95,4 @@ def leave_if_damaged(damages: Sequence[str]) -> None:
     for damage in damages:
         say(f"fault: {damage}")
     if damages:
-        raise typer.Exit(int(ExitCode.FAILED))
+        raise typer.Exit(int(ExitCode.DIFFERS))

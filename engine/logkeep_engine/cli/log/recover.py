@@ -25,7 +25,7 @@ def recover_log(
     debug: Debug = False,
 ) -> None:
     """Cut a log after its last valid batch, as a broker does after a crash, and make its indexes again. What is cut is
-    kept as .orig. Stop the broker first. Exit code 1 if something would be cut and --yes is not given.
+    kept as .orig. Stop the broker first. Exit code 6 if something would be cut and --yes is not given.
     """
     with errors(debug):
         from logkeep_engine.toolbox.recover import carry_out, plan_recovery
@@ -52,7 +52,7 @@ def recover_log(
             for plan, document in zip(plans, documents, strict=True):
                 _print_plan(document, plan.whole, yes)
         if not yes and not all(plan.whole for plan in plans):
-            raise typer.Exit(int(ExitCode.FAILED))
+            raise typer.Exit(int(ExitCode.DIFFERS))
 
 
 def _print_plan(plan: Mapping[str, Any], whole: bool, done: bool) -> None:

@@ -245,7 +245,7 @@ def test_inspect_prints_the_anchor_that_verify_takes(storage: Storage) -> None:
     good = CliRunner().invoke(app, ["verify", storage.uri, "--expect-commit", str(known)])
     assert (good.exit_code, good.stdout.splitlines()[-1][:6]) == (0, "whole:")
     bad = CliRunner().invoke(app, ["verify", storage.uri, "--expect-commit", f"9:{known.sha256}"])
-    assert bad.exit_code == 1
+    assert bad.exit_code == 6
     assert "ends with commit 2, and it had commit 9: it was rolled back, or replaced" in bad.stdout
     wrong = CliRunner().invoke(app, ["verify", storage.uri, "--expect-commit", "9"])
     assert wrong.exit_code == 2
@@ -259,5 +259,5 @@ def test_an_incremental_verification_with_an_anchor_reads_all_commits(storage: S
     altered(storage, 1, later)
     arguments = ["verify", storage.uri, "--incremental", "--expect-commit", str(known)]
     found = CliRunner().invoke(app, arguments)
-    assert found.exit_code == 1
+    assert found.exit_code == 6
     assert "commit 2 does not follow the commit before it" in found.stdout

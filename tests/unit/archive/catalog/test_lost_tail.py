@@ -204,5 +204,5 @@ def test_inspect_warns_and_verify_fails(storage: Storage) -> None:
     document = json.loads(CliRunner().invoke(app, ["inspect", storage.uri, "--output", "json"]).stdout)
     assert len(document["lostCommits"]) == 1
     verified = CliRunner().invoke(app, ["verify", storage.uri])
-    assert verified.exit_code == 1
+    assert verified.exit_code == 6
     assert "run two has committed up to commit 5 at epoch 2" in verified.stdout
