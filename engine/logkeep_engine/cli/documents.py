@@ -63,7 +63,16 @@ def read_yaml(file: str, option: str) -> list[Any]:
     try:
         return [item for item in yaml.load_all(text, Loader=_StrictLoader) if item is not None]
     except yaml.YAMLError as error:
-        raise SpecError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
+        raise SpecError(f"{name}: not YAML: {_described(error)}") from error
+
+
+def _described(error: yaml.YAMLError) -> str:
+    """Return what is wrong and in which line. PyYAML names the file of what it was given as text "<unicode string>"."""
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
+    mark = error.problem_mark or error.context_mark
+    where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+    return where + " ".join(text for text in (error.context, error.problem) if text)
 
 
 def read_document(file: str, kind: str) -> dict[str, Any]:

@@ -56,6 +56,7 @@ from logkeep_engine.archive.maintenance.retention_items import (
 MAX_AGE, MAX_BYTES, NO_POINT = "maxAge", "maxBytes", "no kept point needs it"
 """The rules by which something goes."""
 WITHIN, COMPACTED, TRANSACTIONS = "within the limits", "compacted", "transactions before it"
+UNLIMITED = "spec.retention has no limit"
 UNCHOSEN = "spec.topics does not choose it"
 """The reasons for which something stays, in addition to holds and kept points."""
 
@@ -132,7 +133,8 @@ def judged(
         why = reason or before_it
         (stays if why else goes).append(RetentionDecision(item, not why, why or rule))
     there = {item for item, _ in candidates}
-    stays += [RetentionDecision(item, False, WITHIN) for item in free if item not in there]
+    kept = WITHIN if limits.is_set else UNLIMITED
+    stays += [RetentionDecision(item, False, kept) for item in free if item not in there]
     return goes + stays
 
 
@@ -243,7 +245,7 @@ def _items(
             table = LineItems(lines, number, archived_times)
             is_current = number == lines.in_use[0]
             if not topic.is_compacted_only:
-                yield from table.segments("" if limits.is_set else WITHIN, None)
+                yield from table.segments("" if limits.is_set else UNLIMITED, None)
                 yield from table.snapshots(table.held if branched else table.in_use(None))
             elif not is_current:
                 yield from table.segments(COMPACTED, None)

@@ -22,6 +22,7 @@ from logkeep_engine.archive.maintenance.retention import (
     MAX_BYTES,
     NO_POINT,
     TRANSACTIONS,
+    UNLIMITED,
     WITHIN,
     RetentionDecision,
     RetentionLimits,
@@ -94,6 +95,12 @@ def test_a_kept_point_keeps_what_was_not_too_old_when_its_run_ended() -> None:
     assert reasons[3] == MAX_AGE
     assert reasons[4] == reasons[5].replace("run-8", "run-7") == "run run-7 (keepRuns)"
     assert reasons[6] == WITHIN
+
+
+def test_what_nothing_limits_is_not_said_to_be_within_limits() -> None:
+    found = of_archive(daily(3), RetentionLimits(None, None), 2.5, KeepRules())
+    assert set(why(found).values()) == {UNLIMITED}
+    assert not any(goes for _, goes, _ in found)
 
 
 def test_an_old_point_keeps_its_window_and_nothing_between_it_and_the_next() -> None:
