@@ -14,6 +14,7 @@ from logkeep_operator.cluster import KubernetesCluster, connect
 from logkeep_operator.errors import SettingsInvalid
 from logkeep_operator.leader import Fence, LeaderElection
 from logkeep_operator.metrics import Metrics
+from logkeep_operator.resources import check_defaults
 from logkeep_operator.settings import Settings, from_environ
 
 EXIT_LEASE_LOST = 3
@@ -24,6 +25,7 @@ def main() -> int:
     the Lease was lost."""
     try:
         settings = from_environ(os.environ)
+        check_defaults(settings.engine)
     except SettingsInvalid as error:
         say(f"logkeep-operator: {error}")
         return 2

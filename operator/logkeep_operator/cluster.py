@@ -13,7 +13,7 @@ import json
 import ssl
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -49,7 +49,7 @@ from logkeep_operator.api.backup_run import RequestedRun, RequestedStatus
 from logkeep_operator.api.fields import Fields, known_fields, own_fields, served_fields
 from logkeep_operator.bounds import MAX_CHILDREN_BYTES, MemoryBound, own_child
 from logkeep_operator.errors import AlreadyExists, AnswerTooLong, AnswerWrong, ApiUnavailable, Conflict, NotFound
-from logkeep_operator.resources import ANNOTATION_SUSPENDED, LABEL_MANAGED_BY, MANAGED_BY, resource_labels
+from logkeep_operator.resources import ANNOTATION_SUSPENDED, LABEL_MANAGED_BY, MANAGED_BY, OWN_LABELS, resource_labels
 
 FIELD_MANAGER = "logkeep-operator"
 _Body = Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -231,6 +231,14 @@ class KubernetesCluster:
         query = {**_AS_OPERATOR, "force": "true"}
         self._call("PATCH", path, body=body, query=query, content_type="application/apply-patch+yaml")
 
+    def annotate(self, kind: str, namespace: str, name: str, annotations: Mapping[str, str]) -> None:
+        """Give an object these annotations. One that it has keeps its value. Nothing happens if the object is gone."""
+        found = self._get(kind, namespace, name)
+        has = (found["metadata"].get("annotations") or {}) if found is not None else annotations
+        if lacks := {key: value for key, value in annotations.items() if key not in has}:
+            with suppress(NotFound):
+                self._merge(kind, namespace, name, {"metadata": {"annotations": lacks}})
+
     def suspend_job(self, namespace: str, name: str, suspend: bool) -> None:
         """Set spec.suspend, and note in an annotation that the operator did it. Nothing happens if the Job is gone."""
         annotations = {ANNOTATION_SUSPENDED: "true" if suspend else "false"}
@@ -307,7 +315,7 @@ class KubernetesCluster:
 
     def write_lease(self, namespace: str, name: str, spec: Mapping[str, Any], version: str | None) -> dict[str, Any]:
         """Make the Lease, or replace the one of this version. Raises Conflict if it is not what was read any more."""
-        metadata = {"name": name, "namespace": namespace, "labels": {LABEL_MANAGED_BY: MANAGED_BY}}
+        metadata = {"name": name, "namespace": namespace, "labels": dict(OWN_LABELS)}
         body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
         if version is None:
             return self._call("POST", object_path("Lease", namespace), body=body, query=_AS_OPERATOR)

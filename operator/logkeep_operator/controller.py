@@ -332,10 +332,13 @@ class Controller:
 
     def _ensure_access(self, namespace: str) -> None:
         """Make the accounts of drivers and executors, and the binding that gives drivers their rights. An account that
-        is there has nothing that decides over rights; annotations (a cloud's role, say) are the user's."""
-        for body in access_objects(namespace, self._engine.driver_role):
+        is there has nothing that decides over rights in Kubernetes. It gets annotations that it lacks: those that it
+        has (a cloud's role, say) are the user's."""
+        annotations = self._engine.account_annotations
+        for body in access_objects(namespace, self._engine.driver_role, annotations):
             if body["kind"] == "ServiceAccount":
-                self._cluster.create(body)
+                if not self._cluster.create(body) and annotations:
+                    self._cluster.annotate("ServiceAccount", namespace, body["metadata"]["name"], annotations)
             else:
                 self._bind(body)
 

@@ -14,7 +14,7 @@ from logkeep_operator.api.backup_run import BACKUP_RUNS
 from logkeep_operator.cluster import KubernetesCluster, Right, connect
 from logkeep_operator.crds import HOW, problem_of
 from logkeep_operator.errors import ApiError, SettingsInvalid
-from logkeep_operator.resources.access import DRIVER_BINDING
+from logkeep_operator.resources.access import DRIVER_ACCOUNT, DRIVER_BINDING, EXECUTOR_ACCOUNT
 from logkeep_operator.settings import LeaseSettings, Settings, from_environ
 
 RBAC = "rbac.authorization.k8s.io"
@@ -42,6 +42,9 @@ def needed(settings: Settings) -> Iterator[Right]:
     for group, resource, subresource, verbs in NEEDED:
         yield from (Right(verb, group, resource, subresource) for verb in verbs)
     yield from (Right(verb, RBAC, "rolebindings", name=DRIVER_BINDING) for verb in ("get", "patch", "delete"))
+    if settings.engine.account_annotations:
+        accounts = (DRIVER_ACCOUNT, EXECUTOR_ACCOUNT)
+        yield from (Right(verb, "", "serviceaccounts", name=name) for name in accounts for verb in ("get", "patch"))
     role = settings.engine.driver_role
     yield Right("bind", RBAC, f"{role.kind.lower()}s", name=role.name)
 

@@ -11,6 +11,8 @@
 | LOGKEEP_ALLOWED_SERVICE_ACCOUNTS | accounts that resources may name, in the same way | only the operator's |
 | LOGKEEP_ALLOWED_ENDPOINTS | endpoints of object stores that resources may name, in the same way | none |
 | LOGKEEP_ALLOWED_CODE | whether resources may bring code into their pods: true or false | false |
+| LOGKEEP_RUN_DEFAULTS | defaults of `spec.spark.driver` and `spec.spark.executor`, as JSON | none |
+| LOGKEEP_ACCOUNT_ANNOTATIONS | annotations of the accounts that the operator makes, as JSON | none |
 | LOGKEEP_NETWORK_POLICIES | whether namespaces with runs get a NetworkPolicy: true or false | true |
 | LOGKEEP_NAMESPACES | namespaces to watch, separated by commas | all |
 | LOGKEEP_METRICS_PORT | port of /metrics; 0: none | 8081 |
@@ -32,10 +34,12 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from logkeep_engine.contract.endpoints import check_allowed_endpoint
 from logkeep_operator.errors import SettingsInvalid
@@ -46,6 +50,8 @@ FIXED, PLATFORM = "Fixed", "Platform"
 DEFAULT_RUNS = 5
 MAX_RUNS = 10_000
 SHARE = "Share"
+RUN_DEFAULTS = "LOGKEEP_RUN_DEFAULTS"
+ACCOUNT_ANNOTATIONS = "LOGKEEP_ACCOUNT_ANNOTATIONS"
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -60,7 +66,8 @@ class RoleName:
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
     """The settings that the builders of pods need. `user`: uid, gid and fsGroup; None: the platform gives them. The
-    allowed ones are patterns in which `*` stands for any characters. `driver_role` is what drivers may do."""
+    allowed ones are patterns in which `*` stands for any characters. `driver_role` is what drivers may do. `defaults`
+    are what `spec.spark` is under what a resource says, `resources.run_defaults` checks them."""
 
     image: str
     pull_policy: str = "IfNotPresent"
@@ -72,6 +79,8 @@ class EngineSettings:
     allowed_code: bool = False
     network_policies: bool = True
     driver_role: RoleName = RoleName("ClusterRole", "logkeep-driver")
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    account_annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +148,8 @@ def from_environ(environ: Mapping[str, str]) -> Settings:
             allowed_endpoints=_endpoints(environ),
             allowed_code=_switch(environ, "LOGKEEP_ALLOWED_CODE", "false"),
             network_policies=_switch(environ, "LOGKEEP_NETWORK_POLICIES", "true"),
+            defaults=_run_defaults(environ),
+            account_annotations=_account_annotations(environ),
         ),
         namespaces=_names(environ, "LOGKEEP_NAMESPACES"),
         metrics_port=_number(environ, "LOGKEEP_METRICS_PORT", 8081, 0, 65535),
@@ -205,6 +216,33 @@ def _endpoints(environ: Mapping[str, str]) -> tuple[str, ...]:
             check_allowed_endpoint(entry)
     except ValueError as error:
         raise SettingsInvalid(f"LOGKEEP_ALLOWED_ENDPOINTS: {error}.") from error
+    return found
+
+
+def _run_defaults(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the parts of `spec.spark` that have defaults of the installation. Those that are empty are left out."""
+    found = _object(environ, RUN_DEFAULTS)
+    for name, value in found.items():
+        if name not in ("driver", "executor") or not isinstance(value, dict):
+            raise SettingsInvalid(f"{RUN_DEFAULTS}: {name!r} must be driver or executor, each an object.")
+    return {name: value for name, value in found.items() if value}
+
+
+def _account_annotations(environ: Mapping[str, str]) -> dict[str, str]:
+    found = _object(environ, ACCOUNT_ANNOTATIONS)
+    for name, value in found.items():
+        if not isinstance(value, str):
+            raise SettingsInvalid(f"{ACCOUNT_ANNOTATIONS}: the value of {name!r} must be a text.")
+    return found
+
+
+def _object(environ: Mapping[str, str], variable: str) -> dict[str, Any]:
+    try:
+        found = json.loads(environ.get(variable, "").strip() or "{}")
+    except ValueError as error:
+        raise SettingsInvalid(f"{variable} is not JSON: {error}.") from error
+    if not isinstance(found, dict):
+        raise SettingsInvalid(f"{variable} must be an object in JSON.")
     return found
 
 

@@ -65,7 +65,8 @@ def _programs_of_the_demo() -> None:
 
 
 def _programs_of_tests() -> None:
-    _go_programs(tools.fake_gcs, tools.health, tools.kfake, *([tools.netpol] if system.is_root() else []))
+    as_root = [tools.netpol] if system.is_root() else []
+    _go_programs(tools.fake_gcs, tools.health, tools.kfake, tools.promtool, *as_root)
 
 
 DEMO = (
@@ -82,7 +83,7 @@ TESTS = (
     Part("builder of the site", tools.docs, ("docs",)),
     Part("Azurite", tools.azurite, ("azurite", "node-js")),
     Part("kernel's tests", kernel.compile_tests, ("kernel-tests",)),
-    Part("other servers and tools", _programs_of_tests, ("fake-gcs-server", "health", "kfake", "netpol")),
+    Part("other servers and tools", _programs_of_tests, ("fake-gcs-server", "health", "kfake", "promtool", "netpol")),
 )
 """The parts that only tests run."""
 

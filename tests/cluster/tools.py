@@ -2,8 +2,8 @@
 CRDs of Strimzi.
 
 Each function returns a path and builds what is missing. Versions are pinned here, in `versions.py`, in
-`files/{kube,health,netpol,kfake}/go.mod` and, with hashes, in `files/programs.lock` and `files/docs.lock`. Java classes
-of our own, which brokers load, are in `files/java`.
+`files/{kube,health,netpol,kfake,prometheus}/go.mod` and, with hashes, in `files/programs.lock` and `files/docs.lock`.
+Java classes of our own, which brokers load, are in `files/java`.
 """
 
 import re
@@ -268,6 +268,21 @@ def netpol() -> Path:
 def kfake() -> Path:
     """The program that serves brokers of another implementation of Kafka's protocol, see `files/kfake/main.go`."""
     return _go_build("kfake")
+
+
+@once
+def promtool() -> Path:
+    """The program that checks rules of Prometheus and tells which alerts fire. It finds no targets, so what knows
+    clouds and clusters stays out of it."""
+    source = FILES / "prometheus"
+
+    def produce(folder: Path) -> None:
+        package = "github.com/prometheus/prometheus/cmd/promtool"
+        command: list[str | Path] = [go(), "build", "-C", source, "-mod=readonly", "-ldflags=-s -w"]
+        command += ["-tags=remove_all_sd,netgo", "-o", folder / "promtool", package]
+        system.run(command, env=_go_environment(), timeout=3600)
+
+    return cache.build("promtool", cache.digest(source), produce, keep=2) / "promtool"
 
 
 def _go_build(name: str) -> Path:

@@ -13,7 +13,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
-from logkeep_engine.contract.model import RULES
+from logkeep_engine.contract.model import OF_INSTALLATION, RULES
+from logkeep_engine.contract.names import LABEL_PART_OF
 from logkeep_engine.contract.spec import GROUP, VERSION
 from logkeep_operator.api.fields import fields_of, model_in
 from logkeep_operator.api.kinds import RESOURCES, Column
@@ -56,7 +57,7 @@ def crd_of(kind: str) -> dict[str, Any]:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{GROUP}"},
+        "metadata": {"name": f"{plural}.{GROUP}", "labels": {LABEL_PART_OF: "logkeep"}},
         "spec": {
             "group": GROUP,
             "scope": "Namespaced",
@@ -119,8 +120,8 @@ def _value(
             kept["additionalProperties"] = _value(below, defined, None, kind, in_status)
         else:
             kept["x-kubernetes-preserve-unknown-fields"] = True
-    if kept.get("default", ...) is None:
-        del kept["default"]
+    if kept.get("default", ...) is None or OF_INSTALLATION in part:
+        kept.pop("default", None)
     if "default" in kept:
         kept["default"] = _without_usual(kept["default"], kept)
     return kept

@@ -1,13 +1,25 @@
+{{- define "logkeep.chartName" -}}
+{{- default "logkeep" .Values.nameOverride | trunc 52 | trimSuffix "-" }}
+{{- end }}
+
+{{/* What the chart's objects are called. */}}
 {{- define "logkeep.name" -}}
-{{- if contains "logkeep" .Release.Name }}{{ .Release.Name | trunc 52 | trimSuffix "-" }}{{ else }}{{ printf "%s-logkeep" .Release.Name | trunc 52 | trimSuffix "-" }}{{ end }}
+{{- $chart := include "logkeep.chartName" . }}
+{{- if .Values.fullnameOverride }}{{ .Values.fullnameOverride | trunc 52 | trimSuffix "-" }}
+{{- else if contains $chart .Release.Name }}{{ .Release.Name | trunc 52 | trimSuffix "-" }}
+{{- else }}{{ printf "%s-%s" .Release.Name $chart | trunc 52 | trimSuffix "-" }}
+{{- end }}
 {{- end }}
 
 {{- define "logkeep.serviceAccount" -}}
+{{- if and (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) }}
+{{- fail "serviceAccount.create is false: serviceAccount.name must name an account that is there" }}
+{{- end }}
 {{- default (include "logkeep.name" .) .Values.serviceAccount.name }}
 {{- end }}
 
 {{- define "logkeep.selector" -}}
-app.kubernetes.io/name: logkeep
+app.kubernetes.io/name: {{ include "logkeep.chartName" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: operator
 {{- end }}
@@ -16,17 +28,47 @@ app.kubernetes.io/component: operator
 {{ include "logkeep.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: logkeep
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
-{{/* Without a registry in front, whoever pulls an image takes it from Docker's own, where it is somebody else's. */}}
+{{/* Takes the values of an image (image), where they are (at), and the whole chart (root). Without a registry in front,
+whoever pulls an image takes it from Docker's own, where it is somebody else's. */}}
 {{- define "logkeep.image" -}}
-{{- if not (regexMatch "^([^/]*[.:][^/]*|localhost)/." .image.repository) }}
-{{- fail (printf "image.repository and engine.image.repository begin with the name of a registry, such as registry.example/logkeep-operator. %s has none" .image.repository) }}
+{{- $repository := .image.repository }}
+{{- if or (contains "@" $repository) (regexMatch ":[^/]*$" $repository) }}
+{{- fail (printf "%s.repository is %s: put the tag into %s.tag, and the digest into %s.digest" .at $repository .at .at) }}
 {{- end }}
-{{- .image.repository }}
-{{- if or .image.tag (not .image.digest) }}:{{ default .default .image.tag }}{{ end }}
+{{- if or (contains "@" (default "" .image.tag)) (contains ":" (default "" .image.tag)) }}
+{{- fail (printf "%s.tag is %s: put the digest into %s.digest" .at .image.tag .at) }}
+{{- end }}
+{{- $host := "^([^/]*[.:][^/]*|localhost)/" }}
+{{- with default (.root.Values.global).imageRegistry .image.registry }}
+{{- $repository = printf "%s/%s" (trimSuffix "/" .) (regexReplaceAll $host $repository "") }}
+{{- end }}
+{{- if not (regexMatch (printf "%s." $host) $repository) }}
+{{- fail (printf "image.repository and engine.image.repository begin with the name of a registry, such as registry.example/logkeep-operator. %s has none" $repository) }}
+{{- end }}
+{{- $repository }}
+{{- if or .image.tag (not .image.digest) }}:{{ default .root.Chart.AppVersion .image.tag }}{{ end }}
 {{- if .image.digest }}@{{ .image.digest }}{{ end }}
+{{- end }}
+
+{{- define "logkeep.operatorImage" -}}
+{{ include "logkeep.image" (dict "image" .Values.image "at" "image" "root" .) }}
+{{- end }}
+
+{{- define "logkeep.engineImage" -}}
+{{ include "logkeep.image" (dict "image" .Values.engine.image "at" "engine.image" "root" .) }}
+{{- end }}
+
+{{/* The names of the Secrets for pulling images, as a list in JSON. Other charts have texts in the global list. */}}
+{{- define "logkeep.pullSecrets" -}}
+{{- $names := list }}
+{{- range concat (default list (.Values.global).imagePullSecrets) (default list .Values.imagePullSecrets) }}
+{{- $names = append $names (kindIs "string" . | ternary . (get (kindIs "map" . | ternary . dict) "name")) }}
+{{- end }}
+{{- uniq $names | toJson }}
 {{- end }}
 
 {{/* The role of drivers. Accounts of one's own can be bound to it as well. */}}
@@ -116,6 +158,13 @@ cannot say "only your own". */}}
 - apiGroups: [""]
   resources: [serviceaccounts]
   verbs: [create]
+{{- if .Values.engine.defaults.serviceAccountAnnotations }}
+# Accounts that were there before get the annotations, too.
+- apiGroups: [""]
+  resources: [serviceaccounts]
+  resourceNames: [logkeep-engine, logkeep-executor]
+  verbs: [get, patch]
+{{- end }}
 - apiGroups: [""]
   resources: [events]
   verbs: [get, list, create, patch]

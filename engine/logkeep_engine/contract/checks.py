@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from logkeep_engine.contract import driver_conf
@@ -42,7 +43,7 @@ def executor_min_mib(cores: int) -> int:
 def check_spec(spec: KafkaBackupSpec | KafkaRestoreSpec, *, in_pods: bool = True) -> None:
     """Check the spec. Raises SpecInvalid, whose problems name the fields. Unless it runs `in_pods`, a folder needs no
     volume."""
-    problems = [*_spark_problems(spec.spark), *_template_problems(spec), *_job_problems(spec.run_policy)]
+    problems = [*spark_problems(spec.spark, _mounted(spec)), *_job_problems(spec.run_policy)]
     problems += _schedules_problems(spec)
     if in_pods:
         problems += _storages_problems(spec)
@@ -76,14 +77,10 @@ def _storages_problems(spec: KafkaBackupSpec | KafkaRestoreSpec) -> list[tuple[s
     return problems
 
 
-def _template_problems(spec: KafkaBackupSpec | KafkaRestoreSpec) -> list[tuple[str, str]]:
+def _mounted(spec: KafkaBackupSpec | KafkaRestoreSpec) -> list[str]:
+    """Return where volumes of the spec's storages are mounted."""
     storages = (spec.storage,) if isinstance(spec, KafkaBackupSpec) else (spec.source.storage, spec.state)
-    mounted = [mount_path(storage) for storage in storages if storage is not None and storage.volume is not None]
-    driver, executor = spec.spark.driver.pod_template, spec.spark.executor.pod_template
-    return [
-        *template_problems("spec.spark.driver.podTemplate", ROLE_DRIVER, driver, mounted),
-        *template_problems("spec.spark.executor.podTemplate", ROLE_EXECUTOR, executor, mounted),
-    ]
+    return [mount_path(storage) for storage in storages if storage is not None and storage.volume is not None]
 
 
 def storage_problems(path: str, storage: StorageSpec) -> list[tuple[str, str]]:
@@ -143,7 +140,16 @@ def _limit_problems(role: str, spark: SparkSpec, pod: DriverSpec | ExecutorSpec,
     return [(f"spec.spark.{role}.coreLimit", what)]
 
 
-def _spark_problems(spark: SparkSpec) -> list[tuple[str, str]]:
+def spark_problems(spark: SparkSpec, mounted: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Problems of `spec.spark`. `mounted`: where volumes that runs need are mounted."""
+    return [
+        *_own_spark_problems(spark),
+        *template_problems("spec.spark.driver.podTemplate", ROLE_DRIVER, spark.driver.pod_template, mounted),
+        *template_problems("spec.spark.executor.podTemplate", ROLE_EXECUTOR, spark.executor.pod_template, mounted),
+    ]
+
+
+def _own_spark_problems(spark: SparkSpec) -> list[tuple[str, str]]:
     problems = []
     for key in sorted(spark.conf):
         if not key.startswith("spark."):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from logkeep_engine.contract import names
 from logkeep_engine.contract import spark_keys as keys
-from logkeep_engine.contract.names import LABEL_MANAGED_BY
+from logkeep_engine.contract.names import LABEL_MANAGED_BY, LABEL_PART_OF
 
 DRIVER = "spark.kubernetes.driver."
 _DRIVER_TASK_MEMORY = f"{keys.DRIVER_ENV}{names.ENV_TASK_MEMORY}"
@@ -117,7 +117,7 @@ def variable_problem(name: str) -> str | None:
 
 def is_own(name: str) -> bool:
     """Return whether a label or an annotation of this name is one of those by which the operator knows its pods."""
-    return name == LABEL_MANAGED_BY or name.startswith(_OWN_PREFIX)
+    return name in (LABEL_MANAGED_BY, LABEL_PART_OF) or name.startswith(_OWN_PREFIX)
 
 
 def _with_prefix(conf: Mapping[str, str], prefix: str) -> dict[str, str]:

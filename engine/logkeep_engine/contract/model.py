@@ -37,6 +37,9 @@ def usual(model: type[BaseModel]) -> Any:
     return Field(default={}, validate_default=True)
 
 
+# A field's default that an installation may change: the API server does not write it into resources.
+OF_INSTALLATION = "of-installation"
+CHANGEABLE = schema(**{OF_INSTALLATION: True})
 SET = schema(**{"x-kubernetes-list-type": "set"})
 
 

@@ -153,6 +153,7 @@ OPERATOR_NAMESPACE = "logkeep"
 LABEL_RUN = "logkeep.dev/run"
 LABEL_ROLE = "logkeep.dev/role"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+LABEL_PART_OF = "app.kubernetes.io/part-of"
 ROLE_DRIVER, ROLE_EXECUTOR = "driver", "executor"
 
 TERMINATION_MESSAGE_MAX_BYTES = 4096  # the kubelet cuts off more

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from logkeep_engine.contract.model import Model, schema, usual
+from logkeep_engine.contract.model import CHANGEABLE, Model, schema, usual
 from logkeep_engine.contract.pods import PodTemplate
 from logkeep_engine.contract.values import (
     BytesPerSecond,
@@ -48,14 +48,16 @@ class BackupLimits(RestoreLimits):
 class DriverSpec(Model):
     """`cores`: how many tasks the driver works on at once when it does the work itself."""
 
-    cores: Annotated[int, Field(ge=1)] = 1
-    """How many tasks the driver works on at once when it does the work itself."""
-    core_request: Cores = "250m"
-    """CPU that the driver requests, such as 250m."""
+    cores: Annotated[int, Field(ge=1), CHANGEABLE] = 1
+    """How many tasks the driver works on at once when it does the work itself. By default 1, unless the chart's
+    engine.defaults says otherwise."""
+    core_request: Annotated[Cores, CHANGEABLE] = "250m"
+    """CPU that the driver requests. By default 250m, unless the chart's engine.defaults says otherwise."""
     core_limit: Cores | None = None
     """CPU limit of the driver, such as 1 or 500m. By default there is none."""
-    memory: Quantity = "768Mi"
-    """Memory of the pod, request and limit; at least 768Mi."""
+    memory: Annotated[Quantity, CHANGEABLE] = "768Mi"
+    """Memory of the pod, request and limit; at least 768Mi, which is the default unless the chart's engine.defaults
+    says otherwise."""
     pod_template: PodTemplate | None = None
     """The wishes of the platform for the driver's pod, with the fields of Kubernetes' PodTemplateSpec. What Logkeep
     needs, and spark.conf, win over it."""
@@ -67,16 +69,19 @@ class DriverSpec(Model):
 
 
 class ExecutorSpec(Model):
-    instances: Annotated[int, Field(ge=1, le=1000)] = 2
-    """How many executor pods at most. A run asks for as many as its work needs; small work is done by the driver."""
-    cores: Annotated[int, Field(ge=1, le=64)] = 1
-    """CPU cores of an executor. It works on as many tasks at once."""
+    instances: Annotated[int, Field(ge=1, le=1000), CHANGEABLE] = 2
+    """How many executor pods at most, by default 2, unless the chart's engine.defaults says otherwise. A run asks for
+    as many as its work needs; small work is done by the driver."""
+    cores: Annotated[int, Field(ge=1, le=64), CHANGEABLE] = 1
+    """CPU cores of an executor, by default 1, unless the chart's engine.defaults says otherwise. It works on as many
+    tasks at once."""
     core_request: Cores | None = None
     """CPU that an executor requests. By default as many cores as it has."""
     core_limit: Cores | None = None
     """CPU limit of an executor. By default there is none."""
-    memory: Quantity = "1Gi"
-    """Memory of an executor pod, request and limit; at least 512Mi and 256Mi a core."""
+    memory: Annotated[Quantity, CHANGEABLE] = "1Gi"
+    """Memory of an executor pod, request and limit; at least 512Mi and 256Mi a core. By default 1Gi, unless the
+    chart's engine.defaults says otherwise."""
     pod_template: PodTemplate | None = None
     """The wishes of the platform for the pods of executors, with the fields of Kubernetes' PodTemplateSpec. What
     Logkeep needs, and spark.conf, win over it."""

@@ -51,7 +51,7 @@ from logkeep_operator.reconcile.schedule import scheduled_times, wake_after, wit
 from logkeep_operator.reconcile.starting import STUCK_JOB_AFTER, WAIT_SECONDS, Spec
 from logkeep_operator.reconcile.step import CRDS_OUTDATED, INVALID_SPEC, NOT_ALLOWED, Step, last_turn, soonest
 from logkeep_operator.reconcile.waiting import Waiting
-from logkeep_operator.resources import check_allowed, job_name
+from logkeep_operator.resources import check_allowed, job_name, with_defaults
 from logkeep_operator.settings import EngineSettings
 
 AT_REST_AFTER = timedelta(minutes=10)
@@ -70,6 +70,9 @@ def reconcile(observed: Observed, now: datetime, engine: EngineSettings, turns: 
 
 def _decide(observed: Observed, now: datetime, engine: EngineSettings, turns: RunQueue) -> Plan:
     try:
+        if engine.defaults:
+            _parse(observed.resource)
+            observed = replace(observed, resource=with_defaults(observed.resource, engine))
         spec = _parse(observed.resource)
         check_allowed(spec, engine)
     except SpecInvalid as error:

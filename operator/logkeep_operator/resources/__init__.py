@@ -19,6 +19,7 @@ from logkeep_operator.resources.names import (
     LABEL_ROLE,
     LABEL_RUN,
     MANAGED_BY,
+    OWN_LABELS,
     ROLE_DRIVER,
     ROLE_EXECUTOR,
     is_progress_name,
@@ -38,6 +39,7 @@ from logkeep_operator.resources.run import (
     job,
     request_config_map,
 )
+from logkeep_operator.resources.run_defaults import check_defaults, with_defaults
 
 __all__ = [
     "ANNOTATION_PREVIOUS_RUN",
@@ -56,12 +58,14 @@ __all__ = [
     "LABEL_ROLE",
     "LABEL_RUN",
     "MANAGED_BY",
+    "OWN_LABELS",
     "ROLE_DRIVER",
     "ROLE_EXECUTOR",
     "NotAllowed",
     "RunToStart",
     "access_objects",
     "check_allowed",
+    "check_defaults",
     "config_map_names",
     "config_maps",
     "difference",
@@ -79,4 +83,5 @@ __all__ = [
     "resource_labels",
     "run_labels",
     "topics_name",
+    "with_defaults",
 ]

@@ -15,7 +15,14 @@ from typing import Any
 
 from logkeep_engine.contract.pods import PodTemplate
 from logkeep_engine.contract.running import SparkSpec
-from logkeep_operator.resources.names import LABEL_MANAGED_BY, LABEL_ROLE, MANAGED_BY, ROLE_DRIVER, ROLE_EXECUTOR
+from logkeep_operator.resources.names import (
+    LABEL_MANAGED_BY,
+    LABEL_ROLE,
+    MANAGED_BY,
+    OWN_LABELS,
+    ROLE_DRIVER,
+    ROLE_EXECUTOR,
+)
 from logkeep_operator.settings import RoleName
 
 DRIVER_ACCOUNT = "logkeep-engine"
@@ -54,7 +61,7 @@ def network_policy(namespace: str) -> dict[str, Any]:
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": {"name": NETWORK_POLICY, "namespace": namespace, "labels": {LABEL_MANAGED_BY: MANAGED_BY}},
+        "metadata": {"name": NETWORK_POLICY, "namespace": namespace, "labels": dict(OWN_LABELS)},
         "spec": {"podSelector": pods, "policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": pods}]}]},
     }
 
@@ -73,20 +80,21 @@ def _subjects(namespace: str) -> list[dict[str, str]]:
     return [{"kind": "ServiceAccount", "name": DRIVER_ACCOUNT, "namespace": namespace}]
 
 
-def access_objects(namespace: str, role: RoleName) -> list[dict[str, Any]]:
-    """ServiceAccounts and RoleBinding, in the order in which they are to be made."""
+def access_objects(
+    namespace: str, role: RoleName, annotations: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
+    """ServiceAccounts and RoleBinding, in the order in which they are to be made. The accounts get the annotations."""
 
     def metadata(name: str) -> dict[str, Any]:
-        return {"name": name, "namespace": namespace, "labels": {LABEL_MANAGED_BY: MANAGED_BY}}
+        return {"name": name, "namespace": namespace, "labels": dict(OWN_LABELS)}
+
+    def account(name: str) -> dict[str, Any]:
+        said = {"annotations": dict(annotations)} if annotations else {}
+        return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {**metadata(name), **said}}
 
     return [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(DRIVER_ACCOUNT)},
-        {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": metadata(EXECUTOR_ACCOUNT),
-            "automountServiceAccountToken": False,
-        },
+        account(DRIVER_ACCOUNT),
+        {**account(EXECUTOR_ACCOUNT), "automountServiceAccountToken": False},
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "RoleBinding",

@@ -27,7 +27,7 @@ class NotAllowed(SpecInvalid):
 
 def check_allowed(spec: KafkaBackupSpec | KafkaRestoreSpec, engine: EngineSettings) -> None:
     """Raises NotAllowed, whose problems name the fields and the chart's values."""
-    problems = [*_images(spec.spark, engine), *_accounts(spec.spark, engine), *_code(spec.spark, engine)]
+    problems = spark_not_allowed(spec.spark, engine)
     if isinstance(spec, KafkaBackupSpec):
         problems += endpoint_problems("spec.storage", spec.storage, engine)
     else:
@@ -35,6 +35,11 @@ def check_allowed(spec: KafkaBackupSpec | KafkaRestoreSpec, engine: EngineSettin
         problems += endpoint_problems("spec.state", spec.state, engine)
     if problems:
         raise NotAllowed(problems)
+
+
+def spark_not_allowed(spark: SparkSpec, engine: EngineSettings) -> list[tuple[str, str]]:
+    """Problems of what `spec.spark` asks for in pods."""
+    return [*_images(spark, engine), *_accounts(spark, engine), *_code(spark, engine)]
 
 
 def endpoint_problems(path: str, storage: StorageSpec | None, engine: EngineSettings) -> list[tuple[str, str]]:

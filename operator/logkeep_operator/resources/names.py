@@ -24,6 +24,8 @@ ANNOTATION_REQUESTED_BY = "logkeep.dev/requested-by"
 ANNOTATION_RUN_ASKED = "logkeep.dev/run-asked"
 ANNOTATION_SUSPENDED = "logkeep.dev/suspended"  # of a Job: whether the operator has suspended it, true or false
 MANAGED_BY = "logkeep"
+# Of everything that the operator makes. The chart's objects and the CRDs have the last one, too: it lists what is left.
+OWN_LABELS = {LABEL_MANAGED_BY: MANAGED_BY, contract.LABEL_PART_OF: "logkeep"}
 ROLE_DRIVER = contract.ROLE_DRIVER
 ROLE_EXECUTOR = contract.ROLE_EXECUTOR
 
@@ -70,7 +72,7 @@ def resource_labels(key: Key) -> dict[str, str]:
     if len(name) > _LABEL_MAX:
         # A dash and ten digits follow.
         name = f"{name[: _LABEL_MAX - 11].rstrip('-.')}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
-    return {LABEL_MANAGED_BY: MANAGED_BY, LABEL_KIND: key.kind, LABEL_NAME: name}
+    return {**OWN_LABELS, LABEL_KIND: key.kind, LABEL_NAME: name}
 
 
 def run_labels(key: Key, run_id: str) -> dict[str, str]:

@@ -17,30 +17,7 @@ from logkeep_engine.kafka.internal import INTERNAL_TOPICS
 from logkeep_operator.selfcheck import needed, needed_for_lease
 from logkeep_operator.settings import Concurrency, from_environ
 from tests.cluster import chart, names, system, tools
-
-ROOT = Path(__file__).parents[3]
-CHART = ROOT / "charts/logkeep"
-
-
-def render(*values: str, apis: tuple[str, ...] = (), version: str = "1.34.0") -> list[dict[str, Any]]:
-    sets = [part for value in values for part in ("--set", value)]
-    sets += [part for api in apis for part in ("--api-versions", api)]
-    command = [str(tools.helm()), "template", "logkeep", str(CHART), "--namespace", "sys", "--kube-version", version]
-    rendered = system.run([*command, *sets]).stdout
-    return [body for body in yaml.safe_load_all(rendered) if body]
-
-
-def one(kind: str, *values: str, apis: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The operator's object of this kind. Roles for its Lease and its drivers do not count."""
-    others = ("logkeep-lease", "logkeep-driver", "sys-logkeep-driver")
-    bodies = render("userRoles=false", *values, apis=apis)
-    (found,) = (body for body in bodies if body["kind"] == kind and body["metadata"]["name"] not in others)
-    return found
-
-
-def environment(*values: str, apis: tuple[str, ...] = ()) -> dict[str, str]:
-    container = one("Deployment", *values, apis=apis)["spec"]["template"]["spec"]["containers"][0]
-    return {item["name"]: item.get("value", "") for item in container["env"]}
+from tests.unit.operator.chart import CHART, ROOT, VALUES, environment, one, render
 
 
 def test_lint() -> None:
@@ -381,7 +358,7 @@ def test_times_with_which_no_replica_could_act_are_refused(value: str) -> None:
 def test_every_value_is_in_the_schema_and_documented() -> None:
     text = (CHART / "values.yaml").read_text()
     schema = json.loads((CHART / "values.schema.json").read_text())
-    of_others = {"enabled", "global"}  # a chart that this one is a part of
+    of_others = {"enabled"}  # a chart that this one is a part of
     assert set(yaml.safe_load(text)) == set(schema["properties"]) - of_others
 
 
@@ -432,9 +409,6 @@ def paths_of(values: dict[str, Any], path: tuple[str, ...] = ()) -> list[tuple[s
     return found
 
 
-VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
-
-
 @pytest.mark.parametrize("path", paths_of(VALUES), ids=".".join)
 def test_a_value_that_an_earlier_version_did_not_have_is_named_or_does_not_matter(
     path: tuple[str, ...], tmp_path: Path
@@ -448,13 +422,15 @@ def test_a_value_that_an_earlier_version_did_not_have_is_named_or_does_not_matte
         assert f"missing property '{path[-1]}'" in done.stderr
     else:
         assert [body for body in yaml.safe_load_all(done.stdout) if body] != []
-    required = path[-1] not in ("tag", "digest", "name", "annotations", "namespaces")
+    required = path[-1] not in MISSED
     assert bool(done.returncode) or not required or path[0] in OPTIONAL
 
 
+MISSED = ("registry", "tag", "digest", "name", "labels", "grafana_dashboard", "annotations", "namespaces", "disabled")
 OPTIONAL = {
     *("imagePullSecrets", "podAnnotations", "podLabels", "nodeSelector", "tolerations", "affinity"),
-    "priorityClassName",
+    *("priorityClassName", "topologySpreadConstraints", "nameOverride", "fullnameOverride", "global"),
+    *("extraEnv", "extraVolumes", "extraVolumeMounts"),
 }
 
 

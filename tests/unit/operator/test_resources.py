@@ -188,7 +188,8 @@ def test_children_have_own_labels_and_their_owner() -> None:
     made = run(backup_spec())
     for child in (job(made), request_config_map(made)):
         assert set(child["metadata"]["labels"]) == {
-            "app.kubernetes.io/managed-by", "logkeep.dev/kind", "logkeep.dev/name", "logkeep.dev/run",
+            "app.kubernetes.io/managed-by", "app.kubernetes.io/part-of",
+            "logkeep.dev/kind", "logkeep.dev/name", "logkeep.dev/run",
         }  # fmt: skip
         (owner,) = child["metadata"]["ownerReferences"]
         assert owner == {
@@ -374,7 +375,8 @@ def test_sparks_settings_of_all_pods_hold_for_the_driver_unless_it_has_its_own()
         )),
         *((f"spark.kubernetes.{role}.{kind}.{name}", "how the operator finds the run's pods")
           for role in ("driver", "executor") for kind in ("label", "annotation") for name in (
-            "app.kubernetes.io/managed-by", "logkeep.dev/kind", "logkeep.dev/name", "logkeep.dev/run",
+            "app.kubernetes.io/managed-by", "app.kubernetes.io/part-of",
+            "logkeep.dev/kind", "logkeep.dev/name", "logkeep.dev/run",
             "logkeep.dev/role", "logkeep.dev/resource",
         )),
         ("spark.kubernetes.executor.label.spark-role", "is set by Spark"),

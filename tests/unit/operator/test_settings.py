@@ -86,6 +86,11 @@ def test_runs_are_limited_also_in_namespaces() -> None:
         ("LOGKEEP_DRIVER_ROLE", "Role/"),
         ("LOGKEEP_LEASE_NAME", "logkeep"),
         ("LOGKEEP_ENGINE_USER", "1000"),
+        ("LOGKEEP_RUN_DEFAULTS", "memory: 1Gi"),
+        ("LOGKEEP_RUN_DEFAULTS", "[]"),
+        ("LOGKEEP_RUN_DEFAULTS", '{"conf": {}}'),
+        ("LOGKEEP_RUN_DEFAULTS", '{"driver": "1Gi"}'),
+        ("LOGKEEP_ACCOUNT_ANNOTATIONS", '{"role": 1}'),
     ],
 )
 def test_what_is_wrong_is_named(variable: str, value: str) -> None:

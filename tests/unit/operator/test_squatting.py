@@ -15,7 +15,7 @@ from logkeep_engine.contract.spec import parse_backup
 from logkeep_operator.api import Key, Resource
 from logkeep_operator.errors import ApiUnavailable, NameTaken
 from logkeep_operator.reconcile.runs import wanted_run
-from logkeep_operator.resources import job_name, progress_name, request_name
+from logkeep_operator.resources import OWN_LABELS, job_name, progress_name, request_name
 from tests.unit.operator.fake_api import FakeApi
 from tests.unit.operator.world import ENGINE, World, backup_spec
 
@@ -38,7 +38,7 @@ class Squatted:
 
     def claims(self, **changes: Any) -> dict[str, Any]:
         """The metadata of a child of this resource: anybody can write it."""
-        labels = {"app.kubernetes.io/managed-by": "logkeep", "logkeep.dev/kind": "KafkaBackup"}
+        labels = {**OWN_LABELS, "logkeep.dev/kind": "KafkaBackup"}
         labels |= {"logkeep.dev/name": "nightly", "logkeep.dev/run": self.run_id}
         annotations = {"logkeep.dev/resource": "nightly"}
         owners = [self.resource.owner_reference()]
