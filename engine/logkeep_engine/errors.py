@@ -342,6 +342,10 @@ class StorageRefused(Refused):
     code = "StorageRefused"
 
 
+class StorageDenied(StorageRefused):
+    """The credentials lack a right."""
+
+
 class ObjectTooLarge(StorageRefused):
     """An object that is read whole, and that is larger than any of its kind. Nothing of it was read."""
 

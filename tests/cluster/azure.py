@@ -3,6 +3,7 @@
 import secrets
 import shutil
 from base64 import b64encode
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -64,6 +65,16 @@ class AzureServer:
     def archive(self, container: str, name: str) -> None:
         """Move an object into the archive tier."""
         self._client.get_blob_client(container, name).set_standard_blob_tier("Archive")
+
+    def signature(self, container: str, permissions: str) -> str:
+        """A shared access signature for the container, with these permissions, by their letters."""
+        from azure.storage.blob import generate_container_sas
+
+        until = datetime.now(UTC) + timedelta(hours=1)
+        named: str = generate_container_sas(
+            self.account, container, account_key=self.key, permission=permissions, expiry=until
+        )
+        return named
 
     @cached_property
     def _client(self) -> Any:

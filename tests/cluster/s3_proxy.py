@@ -20,9 +20,18 @@ import time
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
-from tests.cluster.s3 import S3Server
+
+class Server(Protocol):
+    """A server of HTTP on a port."""
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
 
 Fault = Callable[["Exchange"], None]
 Where = Callable[[bytes], bool]
@@ -161,7 +170,7 @@ class S3Proxy(socketserver.ThreadingTCPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, server: S3Server) -> None:
+    def __init__(self, server: Server) -> None:
         super().__init__(("127.0.0.1", 0), _Relay)
         self.target = (server.host, server.port)
         self.requests: list[bytes] = []

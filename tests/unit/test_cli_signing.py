@@ -16,7 +16,7 @@ from logkeep_engine.contract.names import ENV_SIGNING_DIR
 from logkeep_engine.storage import open_uri
 from tests.unit.archive.catalog.test_signing import ALICE, a_run
 
-OPENS_NOTHING = {"coverage", "explain", "log recover"}
+OPENS_NOTHING = {"coverage", "explain", "log recover", "storage check"}
 
 
 def commands(group: Any, name: str = "") -> Iterator[tuple[str, Any]]:

@@ -33,6 +33,7 @@ from logkeep_engine.cli import (
     release,
     restore,
     retention,
+    storage,
     verify,
 )
 from logkeep_engine.cli.commands import CONTEXT_SETTINGS, Commands
@@ -89,6 +90,7 @@ for _group, _commands in _COMMANDS.items():
         app.command(_name, epilog=_codes, rich_help_panel=_group)(_command)
 app.add_typer(groups.app, rich_help_panel="Restore")
 app.add_typer(log.app, rich_help_panel="Look at an archive, and prove it")
+app.add_typer(storage.app, rich_help_panel="Understand")
 
 
 @app.callback(help=app.info.help, epilog=EXIT_CODES)

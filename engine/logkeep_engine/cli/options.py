@@ -135,7 +135,7 @@ Mechanism = Annotated[SaslMechanism | None, typer.Option(help="For SASL_PLAINTEX
 
 
 @dataclass(frozen=True)
-class Server:
+class BucketOptions:
     """The place of the bucket of an s3:// URI."""
 
     endpoint: Endpoint = None
@@ -146,6 +146,11 @@ class Server:
         from logkeep_engine.storage import open_uri
 
         return open_uri(uri, self.endpoint, self.region, keys=OPTION_KEYS)
+
+
+@dataclass(frozen=True)
+class Server(BucketOptions):
+    """The place of the bucket of an archive."""
 
     def archive(self, uri: str, claim: ArchiveClaim | None = None) -> Archive:
         """Return the archive at a URI. Raises ArchiveMissing, ArchiveRolledBack, and what the storage raises."""
@@ -207,11 +212,12 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
         else:
             options.append(parameter.replace(kind=parameter.POSITIONAL_OR_KEYWORD))
     one_resource = any(option.name == "file" and get_args(option.annotation)[0] is str for option in options)
-    by_uri = any(issubclass(kind, Server) for kind in groups.values())
+    by_uri = any(issubclass(kind, BucketOptions) for kind in groups.values())
+    archive = one_resource or any(issubclass(kind, Server) for kind in groups.values())
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     if by_uri:
         options.append(inspect.Parameter("s3", kind, default=None, annotation=S3))
-    if one_resource or by_uri:
+    if archive:
         options.append(inspect.Parameter("signing_dir", kind, default=None, annotation=SigningDir))
     reports = next((place for place, option in enumerate(options) if option.name == "output"), None)
     if reports is not None:

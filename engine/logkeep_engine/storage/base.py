@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -139,6 +139,8 @@ class Storage(ABC):
     """
 
     uri: str
+    forgets_unfinished = False
+    """Whether the store itself drops what writers that were killed have left, and shows it to nobody."""
 
     @abstractmethod
     def check(self) -> None:
@@ -196,6 +198,10 @@ class Storage(ABC):
     @abstractmethod
     def list(self, prefix: str = "") -> list[ObjectInfo]:
         """Return all objects whose path starts with `prefix`, at any depth, sorted by path; [] if there are none."""
+
+    def list_in_pages(self, prefix: str, size: int) -> Sequence[ObjectInfo]:
+        """The same as `list`, where the store is asked for so many objects at a time. A folder has no pages."""
+        return self.list(prefix)
 
     @abstractmethod
     def delete(self, paths: Iterable[str]) -> None:
@@ -277,6 +283,9 @@ class StorageAround(Storage):
 
     def list(self, prefix: str = "") -> list[ObjectInfo]:
         return self.under.list(prefix)
+
+    def list_in_pages(self, prefix: str, size: int) -> Sequence[ObjectInfo]:
+        return self.under.list_in_pages(prefix, size)
 
     def delete(self, paths: Iterable[str]) -> None:
         self.under.delete(paths)

@@ -19,6 +19,7 @@ from logkeep_engine.errors import (
     BucketMissing,
     ObjectExists,
     ObjectMissing,
+    StorageDenied,
     StorageRefused,
     StorageUnavailable,
     by_place,
@@ -62,7 +63,7 @@ class LocalStorage(Storage):
                 hint=by_place("Name a folder of the volume.", "Name a folder."),
             )
         if not os.access(folder, os.R_OK | os.X_OK):
-            raise StorageRefused(f"{self.uri}: no permission to read {folder}.", hint="Check its owner and mode.")
+            raise StorageDenied(f"{self.uri}: no permission to read {folder}.", hint="Check its owner and mode.")
 
     def check_path(self, path: str) -> None:
         for part in path.split("/"):
@@ -100,6 +101,14 @@ class LocalStorage(Storage):
                 os.unlink(temporary)
                 raise
             _sync_folder(target.parent)
+
+    def remove_folders(self) -> None:
+        """Remove the storage's folder and those in it, and the one above, as far as they are empty."""
+        for folder, _, _ in os.walk(self._root, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+        with contextlib.suppress(OSError):
+            os.rmdir(self._root.parent)
 
     def put_all(self, objects: Mapping[str, bytes]) -> None:
         """Files that are synced at the same time share a commit of the file system's journal, and they need one sync
@@ -414,7 +423,7 @@ class _os_errors:  # noqa: N801 - reads as the statement it is
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
             raise ObjectMissing(f"{self._name} does not exist.") from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.EOPNOTSUPP, errno.EMLINK):
-            raise StorageRefused(f"{self._name}: {what}.", hint=self._hint) from error
+            raise StorageDenied(f"{self._name}: {what}.", hint=self._hint) from error
         if error.errno == errno.ENAMETOOLONG:
             raise StorageRefused(f"{self._name}: {what}.", hint="Use a shorter path, or an object store.") from error
         raise StorageUnavailable(f"{self._name}: {what}.", hint="Check the disk.") from error

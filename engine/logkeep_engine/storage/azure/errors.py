@@ -8,6 +8,7 @@ from logkeep_engine.errors import (
     ObjectCold,
     ObjectExists,
     ObjectMissing,
+    StorageDenied,
     StorageRefused,
     StorageUnavailable,
     by_place,
@@ -90,7 +91,7 @@ def _translate_answer(status: int, code: str, place: BucketPlace, path: str) -> 
             ),
         )
     if status in (401, 403):
-        return StorageRefused(
+        return StorageDenied(
             f"{where} denied access to {name}: {code or status}.",
             hint="To read, the identity needs the role Storage Blob Data Reader, to write that of Storage Blob Data "
             "Contributor.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -119,15 +119,18 @@ class AzureStorage(ObjectStore[Any]):
         return data
 
     def list(self, prefix: str = "") -> list[ObjectInfo]:
-        found = self.ask("", lambda container: [*self._listed(container, prefix, include=["metadata"])])
-        return sorted(
-            (
-                ObjectInfo(path, blob.size, blob.last_modified.timestamp(), str(blob.blob_tier or ""))
-                for blob in found
-                if is_object_path(path := self._path_of(blob.name, prefix)) and not (blob.metadata or {}).get(_FOLDER)
-            ),
-            key=lambda info: info.path,
-        )
+        return sorted(self._list(prefix), key=lambda info: info.path)
+
+    def list_in_pages(self, prefix: str, size: int) -> Sequence[ObjectInfo]:
+        return sorted(self._list(prefix, results_per_page=size), key=lambda info: info.path)
+
+    def _list(self, prefix: str, **options: Any) -> Iterable[ObjectInfo]:
+        found = self.ask("", lambda container: [*self._listed(container, prefix, include=["metadata"], **options)])
+        return [
+            ObjectInfo(path, blob.size, blob.last_modified.timestamp(), str(blob.blob_tier or ""))
+            for blob in found
+            if is_object_path(path := self._path_of(blob.name, prefix)) and not (blob.metadata or {}).get(_FOLDER)
+        ]
 
     def _listed(self, container: Any, prefix: str, **options: Any) -> Iterable[Any]:
         wanted = {"results_per_page": _PAGE, **options}

@@ -7,6 +7,7 @@ from logkeep_engine.errors import (
     LogkeepError,
     ObjectExists,
     ObjectMissing,
+    StorageDenied,
     StorageRefused,
     StorageUnavailable,
     by_place,
@@ -80,7 +81,7 @@ def _translate_answer(status: int, text: str, place: BucketPlace, path: str) -> 
             f"{name} is locked: {where} does not delete it.", hint="Wait until its retention has ended, or release it."
         )
     if status in (401, 403):
-        return StorageRefused(f"{where} denied access to {name}: {status}.", hint=_RIGHTS)
+        return StorageDenied(f"{where} denied access to {name}: {status}.", hint=_RIGHTS)
     if status in (408, 409, 429) or (status >= 500 and status != 501):
         return StorageUnavailable(f"{name}: {where} answered {status}.", hint="This may be temporary; try again.")
     return StorageRefused(f"{name}: {where} answered {status}.", hint=f"Check {place.keys.part('uri')}.")

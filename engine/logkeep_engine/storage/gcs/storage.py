@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from logkeep_engine.errors import CredentialsMissing, LogkeepError, ObjectMissing, StorageRefused, by_place
@@ -37,6 +37,8 @@ _ANY_GENERATION: dict[str, int] = {}
 
 class GcsStorage(ObjectStore[Any]):
     """A prefix of a bucket in Google Cloud Storage. An object's version is its generation."""
+
+    forgets_unfinished = True
 
     def _connect(self, environ: Mapping[str, str]) -> Any:
         from google.cloud.storage import Client  # slow to import, and only this storage needs it
@@ -109,16 +111,19 @@ class GcsStorage(ObjectStore[Any]):
         return data
 
     def list(self, prefix: str = "") -> list[ObjectInfo]:
-        found = self.ask("", lambda bucket: [*self._pages(bucket, prefix)])
-        return sorted(
-            (
-                ObjectInfo(path, blob.size, blob.updated.timestamp(), blob.storage_class or "")
-                for blob in found
-                # others are "folders" that some tools make, and keys that no request of ours may name
-                if is_object_path(path := self._path_of(blob.name, prefix))
-            ),
-            key=lambda info: info.path,
-        )
+        return sorted(self._list(prefix), key=lambda info: info.path)
+
+    def list_in_pages(self, prefix: str, size: int) -> Sequence[ObjectInfo]:
+        return sorted(self._list(prefix, page_size=size), key=lambda info: info.path)
+
+    def _list(self, prefix: str, **options: Any) -> Iterable[ObjectInfo]:
+        found = self.ask("", lambda bucket: [*self._pages(bucket, prefix, **options)])
+        return [
+            ObjectInfo(path, blob.size, blob.updated.timestamp(), blob.storage_class or "")
+            for blob in found
+            # others are "folders" that some tools make, and keys that no request of ours may name
+            if is_object_path(path := self._path_of(blob.name, prefix))
+        ]
 
     def _pages(self, bucket: Any, prefix: str, **options: Any) -> Iterable[Any]:
         found: Iterable[Any] = bucket.client.list_blobs(bucket, prefix=self._place.prefix + prefix, **options, **_ONCE)

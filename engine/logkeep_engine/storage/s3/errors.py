@@ -11,6 +11,7 @@ from logkeep_engine.errors import (
     ObjectCold,
     ObjectExists,
     ObjectMissing,
+    StorageDenied,
     StorageRefused,
     StorageUnavailable,
     by_place,
@@ -144,7 +145,7 @@ def _translate_answer(error: Any, place: BucketPlace, name: str) -> LogkeepError
             hint="Take tier Standard in spec.source.retrieval.",
         )
     if status in (401, 403) or code == "AccessDenied":
-        return StorageRefused(
+        return StorageDenied(
             f"{where} denied access to {name}: {code or status}.",
             hint="To read, the credentials need s3:GetObject and s3:ListBucket, to write s3:PutObject and "
             f"s3:AbortMultipartUpload as well.{_of_kms(place)}",

@@ -19,15 +19,16 @@ _HINT = (
 Page = dict[str, Any]
 
 
-def listed(place: BucketPlace, requests: Requests, prefix: str) -> Iterator[Page]:
-    """Yield the pages of the list of objects below `prefix`.
+def listed(place: BucketPlace, requests: Requests, prefix: str, size: int | None = None) -> Iterator[Page]:
+    """Yield the pages of the list of objects below `prefix`, of `size` objects; None: as many as the store gives.
 
     After a page that lacks the token of the next one, the older form of the request continues after the last key:
     stores that know only that form answer both alike. Raises ListUnreliable if a page repeats another.
     """
     progress, method, at = _Progress(place, prefix), "list_objects_v2", dict[str, str]()
+    most = {} if size is None else {"MaxKeys": size}
     while True:
-        page = requests.call(method, prefix, Prefix=place.prefix + prefix, **at)
+        page = requests.call(method, prefix, Prefix=place.prefix + prefix, **most, **at)
         token = page.get("NextContinuationToken")
         keys = [item["Key"] for item in page.get("Contents", ())]
         progress.check_keys(keys)

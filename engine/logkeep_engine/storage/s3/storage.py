@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from logkeep_engine.errors import ObjectMissing, StorageRefused, StorageUnavailable
+from logkeep_engine.errors import ObjectMissing, StorageDenied, StorageRefused, StorageUnavailable
 from logkeep_engine.storage.base import (
     ANYTHING,
     WHOLE_BYTES,
@@ -105,15 +105,19 @@ class S3Storage(Storage):
             return b""
 
     def list(self, prefix: str = "") -> list[ObjectInfo]:
-        found: list[ObjectInfo] = []
-        for answer in listed(self._place, self._requests, prefix):
+        return sorted(self._list(prefix, None), key=lambda info: info.path)
+
+    def list_in_pages(self, prefix: str, size: int) -> Sequence[ObjectInfo]:
+        return sorted(self._list(prefix, size), key=lambda info: info.path)
+
+    def _list(self, prefix: str, page: int | None) -> Iterator[ObjectInfo]:
+        for answer in listed(self._place, self._requests, prefix, page):
             for item in answer.get("Contents", ()):
                 path = item["Key"][len(self._place.prefix) :]
                 # Others are "folders" that some tools make, and keys that no request of ours may name.
                 if is_object_path(path):
                     modified = item["LastModified"].timestamp()
-                    found.append(ObjectInfo(path, item["Size"], modified, item.get("StorageClass", "")))
-        return sorted(found, key=lambda info: info.path)
+                    yield ObjectInfo(path, item["Size"], modified, item.get("StorageClass", ""))
 
     def cold(self, listed: Iterable[ObjectInfo]) -> tuple[ColdObject, ...]:
         return cold_objects(self._place, self._requests, listed)
@@ -163,10 +167,11 @@ class S3Storage(Storage):
         text = f"s3://{self._place.bucket}/{failed.get('Key')}{version} was not deleted: {failed.get('Code')}."
         if failed.get("Code") in MAY_PASS:
             return StorageUnavailable(text, hint="Try again.")
+        kind = StorageDenied if failed.get("Code") == "AccessDenied" else StorageRefused
         if version:
             rule = "or a life-cycle rule (NoncurrentVersionExpiration) must expire older versions"
-            return StorageRefused(text, hint=f"The credentials need s3:DeleteObjectVersion, {rule}.")
-        return StorageRefused(text, hint="The credentials need s3:DeleteObject.")
+            return kind(text, hint=f"The credentials need s3:DeleteObjectVersion, {rule}.")
+        return kind(text, hint="The credentials need s3:DeleteObject.")
 
     def _lock_of(self, failed: dict[str, Any]) -> LockedObject | None:
         """Return the lock of an object that was not deleted; None if it has none, or the store does not report it."""

@@ -42,7 +42,7 @@ def unfinished_uploads(place: BucketPlace, requests: Requests, prefix: str) -> I
     except ListUnreliable:
         raise
     except StorageRefused as error:
-        raise StorageRefused(
+        raise type(error)(
             f"It is unknown whether killed runs have left parts of uploads below {place.name_of(prefix)}: "
             f"{error.message}",
             hint="The credentials need s3:ListBucketMultipartUploads.",
@@ -64,12 +64,12 @@ def _require_no_versions(place: BucketPlace, requests: Requests, prefix: str, re
     except StorageRefused as error:
         if isinstance(error, NotUnderstood) and isinstance(refusal, NotUnderstood):
             return  # a store without versions
-        raise StorageRefused(
+        raise type(refusal)(
             f"It is unknown whether there are {where}: {refusal.message}",
             hint="The credentials need s3:ListBucketVersions, or s3:GetBucketVersioning if the bucket never had any.",
         ) from error
     if status:
-        raise StorageRefused(
+        raise type(refusal)(
             f"There may be {where}, because the versioning of the bucket is {status}: {refusal.message}",
             hint="The credentials need s3:ListBucketVersions and s3:DeleteObjectVersion.",
         ) from refusal

@@ -1,0 +1,159 @@
+"""The commands `logkeep storage …`: what a place for an archive can do.
+
+    logkeep storage check s3://backups/kafka-prod --endpoint https://minio.storage:9000
+    logkeep storage check s3://backups/kafka-prod --read-only
+
+Imports that take long happen inside the commands.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from logkeep_engine.cli.commands import Commands
+from logkeep_engine.cli.errors import EXIT_CODES, errors
+from logkeep_engine.cli.options import BucketOptions, Debug, Output, OutputFormat, Uri, refuse, spread
+from logkeep_engine.cli.output import print_json, print_line, say, stdout, table
+from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.values import so_many
+from logkeep_engine.storage.check import CheckedStep, CheckReport, Role
+
+if TYPE_CHECKING:
+    from logkeep_engine.storage import Storage
+
+app = typer.Typer(
+    name="storage",
+    cls=Commands,
+    help="Try what an object store or a folder can do.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+ReadOnly = Annotated[
+    bool, typer.Option("--read-only", help="Write nothing: try what a reader needs, on an archive that is there.")
+]
+ForRole = Annotated[
+    Role | None,
+    typer.Option(
+        "--role",
+        help="Who is to use the place, as docs/security.md has policies for them: the exit code is 0 if nothing is "
+        "missing for that. By default pruner: backups with retention, and restores without a place for their state.",
+        show_default=False,
+    ),
+]
+
+
+@app.callback(help=app.info.help, epilog=EXIT_CODES)
+def storage() -> None:
+    """Options of the group itself; each command has its own."""
+
+
+@app.command(epilog=EXIT_CODES)
+@spread
+def check(
+    uri: Uri,
+    *,
+    place: BucketOptions,
+    read_only: ReadOnly = False,
+    role: ForRole = None,
+    output: OutputFormat = Output.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Try all that an archive needs of a place, name the right that is missing, and delete what was written. Sends
+    about 100 MiB. Exit code 2 if something is missing."""
+    with errors(debug):
+        if read_only:
+            refuse({"--role": role}, "has no effect with --read-only, which is for a reader")
+            show_check(check_archive(place.storage(uri)), uri, Role.READER, output)
+            return
+        report = check_new(uri, place.storage)
+        show_check(report, uri, role or Role.PRUNER, output)
+
+
+def check_archive(opened: Storage) -> CheckReport:
+    """Try what a reader needs of an archive."""
+    from logkeep_engine.archive import names
+    from logkeep_engine.storage.check import check_reading
+
+    return check_reading(opened, _scheme(opened), names.ARCHIVE, names.CATALOG)
+
+
+def check_new(uri: str, open_at: Callable[[str], Storage]) -> CheckReport:
+    """Try everything in a folder of its own below the URI, which is named before, lest this process be killed."""
+    from logkeep_engine.storage.check import PREFIX, check_place
+
+    whole = open_at(uri)
+    for folder in _earlier(whole):
+        say(f"left: {whole.uri}/{folder} is of an earlier check that was killed, or of one that still runs: delete it")
+    below = open_at(f"{whole.uri}/{PREFIX}{time.strftime('%Y%m%dt%H%M%Sz', time.gmtime())}-{secrets.token_hex(3)}")
+    say(f"writes below {below.uri}, and deletes it at the end")
+    report = check_place(below, _scheme(below))
+    if report.left:
+        say(
+            f"left: {so_many(len(report.left), 'object')} below {below.uri}, such as {report.left[0]}, which could not "
+            "be deleted: delete them"
+        )
+    return report
+
+
+def _scheme(opened: Storage) -> str:
+    return opened.uri.partition(":")[0]
+
+
+def _earlier(whole: Storage) -> list[str]:
+    from logkeep_engine.errors import LogkeepError
+    from logkeep_engine.storage.check import PREFIX
+
+    try:
+        found = whole.list(PREFIX)
+    except LogkeepError:  # the check says so
+        return []
+    return sorted({"/".join(info.path.split("/")[:2]) for info in found})
+
+
+def show_check(report: CheckReport, uri: str, role: Role, output: Output) -> None:
+    """Print what was found, and end the command with its exit code."""
+    lacking = report.lacking(role)
+    if output is Output.JSON:
+        print_json(
+            {
+                "uri": uri,
+                "role": role.value,
+                "usable": not lacking,
+                "roles": _roles(report),
+                "steps": [step.to_json() for step in report.steps],
+                "left": report.left,
+            }
+        )
+    else:
+        _print(report, role, lacking)
+    if report.ended_by is not None:
+        raise report.ended_by
+    if lacking:
+        raise typer.Exit(int(ExitCode.REFUSED))
+
+
+def _roles(report: CheckReport) -> list[str]:
+    """Return the roles that nothing is missing for. Of a check that wrote nothing, a reader's at most."""
+    tried = {step.role for step in report.steps}
+    return [role.value for role in Role if role in tried and not report.lacking(role)]
+
+
+def _print(report: CheckReport, role: Role, lacking: list[CheckedStep]) -> None:
+    shown = table("step", "for", "result")
+    for step in report.steps:
+        shown.add_row(step.name, step.role.value, step.outcome.value)
+    stdout().print(shown)
+    for step in report.steps:
+        if step.message:
+            right = f"{step.right} is missing. " if step.right else ""
+            print_line(f"{step.name}: {right}{step.message}")
+    usable = ", ".join(_roles(report)) or "no one"
+    rest = f"; missing for a {role.value}: {', '.join(step.name for step in lacking)}" if lacking else ""
+    print_line(f"these credentials suffice for: {usable}{rest}")
