@@ -10,54 +10,18 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from logkeep_engine.contract.cluster import Protocol, SaslMechanism
+from logkeep_engine.contract.clear_text import clear_text_warnings
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.spec import KafkaBackupSpec
-from logkeep_engine.contract.storage import StorageSpec
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.report import bounded_warnings, failed
 
 if TYPE_CHECKING:
     from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
-
-
-def clear_text_warnings(spec: KafkaBackupSpec | KafkaRestoreSpec) -> tuple[str, ...]:
-    """Return the warnings for secrets that cross the network unencrypted because the resource says so."""
-    return tuple(_warnings(spec))
-
-
-def _warnings(spec: KafkaBackupSpec | KafkaRestoreSpec) -> Iterator[str]:
-    security = spec.cluster.security_with_user
-    plain = security.sasl is not None and security.sasl.mechanism is SaslMechanism.PLAIN
-    if plain and security.protocol is Protocol.SASL_PLAINTEXT:
-        yield (
-            "spec.cluster.security: PLAIN over SASL_PLAINTEXT sends the password across the network in the clear. "
-            "Use SASL_SSL."
-        )
-    if isinstance(spec, KafkaBackupSpec):
-        yield from _of_storage("spec.storage", spec.storage)
-    else:
-        yield from _of_storage("spec.source.storage", spec.source.storage)
-        yield from _of_storage("spec.state", spec.state)
-
-
-def _of_storage(path: str, storage: StorageSpec | None) -> Iterator[str]:
-    if storage is None or storage.endpoint is None or not storage.endpoint.startswith("http:"):
-        return
-    if storage.credentials is not None and storage.credentials.secret_ref is not None:
-        yield (
-            f"{path}.endpoint is http://: the id of the Secret's key, its session token and all records cross the "
-            "network in the clear. Use https://."
-        )
-
-
-if TYPE_CHECKING:
-    from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
+    from logkeep_engine.contract.spec import KafkaBackupSpec
 
 log = logging.getLogger(__name__)
 

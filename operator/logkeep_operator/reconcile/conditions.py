@@ -149,10 +149,11 @@ def readiness(
     reason: str, message: str, *, ready: str = "False", reconciling: str = "False", stalled: str = "False"
 ) -> tuple[Condition, ...]:
     """Return the conditions that every resource has, with one reason. By default nothing was done, and nothing happens
-    until the spec changes."""
+    until the spec changes. Ready has the message, and of the others the one that is True, which kstatus reads: people
+    who describe the resource need not read it three times."""
     text = cut(message)
     return (
         Condition(type="Ready", status=ready, reason=reason, message=text),
-        Condition(type="Reconciling", status=reconciling, reason=reason, message=text),
-        Condition(type="Stalled", status=stalled, reason=reason, message=text),
+        Condition(type="Reconciling", status=reconciling, reason=reason, message=text if reconciling == "True" else ""),
+        Condition(type="Stalled", status=stalled, reason=reason, message=text if stalled == "True" else ""),
     )

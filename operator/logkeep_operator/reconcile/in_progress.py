@@ -127,7 +127,9 @@ class GoingOn(Starting):
             self.problem_event("Retrying", message, run.id)
             return self._say(run, phase, "Retrying", message)
         if failure and driver_runs:
-            return self._say(run, phase, "Running", f"Tried again after: {failure}")
+            return self._say(
+                run, phase, "Running", f"The run is in progress again, after an attempt that failed: {failure}"
+            )
         trouble = unreadable(documents)
         if trouble is not None:
             self.problem_event(trouble.reason, trouble.message, run.id)

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from logkeep_engine.contract.clear_text import of_the_run
 from logkeep_engine.contract.facts.values import moment_of
 from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.values import describe_aborted, so_many
+from logkeep_engine.contract.values import describe_aborted, human_bytes, so_many
 from logkeep_operator.api import StatusOutcome
 from logkeep_operator.reconcile.observed import Documents, JobState, PodState, termination_result
 from logkeep_operator.reconcile.runs import is_dry_run
@@ -102,13 +103,14 @@ def _succeeded(result: RunResult | None, unreadable: str) -> JobOutcome:
         message = f"The run is done; the driver's report {_lost(unreadable)}."
         return JobOutcome(StatusOutcome.SUCCEEDED, RUN_SUCCEEDED, message)
     records, topics = so_many(result.records, "record"), so_many(result.topics, "topic")
-    message = f"{records}, {result.bytes} bytes, {topics}, {so_many(result.partitions, 'partition')}"
+    message = f"{records}, {human_bytes(result.bytes)}, {topics}, {so_many(result.partitions, 'partition')}"
     if result.aborted_records:
         message = f"{message}; {describe_aborted(result.aborted_records)} were left out"
     if result.message:
         message = f"{message}; {result.message}"
-    if result.warnings:
-        message = f"{message}; {'; '.join(result.warnings)}"
+    said = of_the_run(result.warnings)
+    if said:
+        message = f"{message}; {'; '.join(said)}"
     reason = RUN_SUCCEEDED if result.earlier_run is None else RESTORED_BEFORE
     return JobOutcome(StatusOutcome.SUCCEEDED, reason, message, result, moment_of(result.end_time))
 
@@ -118,7 +120,7 @@ def _dry_run(result: RunResult | None, unreadable: str) -> JobOutcome:
         message = f"The dry run is done; its report {_lost(unreadable)}. Nothing was written."
         return JobOutcome(StatusOutcome.DRY_RUN, DRY_RUN_DONE, message)
     refused = result.dry_run is not None and result.dry_run.refused > 0
-    message = "; ".join([f"Dry run, nothing was written: {result.message}", *result.warnings])
+    message = "; ".join([f"Dry run, nothing was written: {result.message}", *of_the_run(result.warnings)])
     reason = DRY_RUN_REFUSED if refused else DRY_RUN_DONE
     return JobOutcome(StatusOutcome.DRY_RUN, reason, message, result, moment_of(result.end_time))
 

@@ -259,7 +259,8 @@ class _Reconciliation(GoingOn):
         return f"{_SUSPENDED_AFTER_SUCCESS}{held}"
 
     def _succeeded(self, message: str) -> tuple[Condition, ...]:
-        return restored(self.resource, self.status, message)
+        looked_at = "" if self.resource.key.is_restore else retry.hint_inspect(self.resource, self.archive_uri())
+        return restored(self.resource, self.status, message.removesuffix(".") + looked_at)
 
     def _only_found_out(self, message: str) -> tuple[Condition, ...]:
         found = self.status.dry_run

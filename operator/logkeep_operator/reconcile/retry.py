@@ -97,3 +97,9 @@ def renewed(run: RunStatus, now: datetime) -> RunStatus:
     """Return the run as one that continues and has no Job yet."""
     begun = replace(run, attempt=NOT_STARTED, start_time=timestamp(now), heard_time=None)
     return replace(begun, end_time=None, outcome=None, exit_code=None, message=None)
+
+
+def hint_inspect(resource: Resource, uri: str) -> str:
+    """Return the end of the message of a backup that has succeeded: where its archive is, and how to look into it."""
+    key = resource.key
+    return f"; archived in {uri}. To look into it: kubectl logkeep inspect kbak/{key.name} -n {key.namespace}"

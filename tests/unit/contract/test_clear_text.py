@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from logkeep_engine.contract.clear_text import clear_text_warnings, of_the_run
 from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.run import MAX_LIST, RunResult
 from logkeep_engine.contract.spec import parse_backup
-from logkeep_engine.frame import clear_text_warnings, with_clear_text_warnings
+from logkeep_engine.frame import with_clear_text_warnings
 
 SECRET = {"credentials": {"secretRef": {"name": "keys"}}}
 
@@ -78,3 +79,13 @@ def test_the_result_has_them_first_and_stays_bounded() -> None:
     reported = with_clear_text_warnings(result, spec).warnings
     assert (len(reported), reported[0][:21], reported[1]) == (MAX_LIST, "spec.cluster.security", "w")
     assert reported[-1] == "and 2 more warnings, which the driver's log has"
+
+
+def test_messages_do_not_repeat_what_the_spec_says_in_every_run() -> None:
+    spec = parse_backup(
+        {"topics": {"include": [".*"]}, "storage": storage(), "cluster": cluster("SASL_PLAINTEXT", "PLAIN")}
+    )
+    warnings = clear_text_warnings(spec)
+    assert warnings
+    others = ("spec.topics.include[0] 'a' matches no topic", "topic a crosses in the clear")
+    assert of_the_run((*warnings, *others)) == others

@@ -95,17 +95,16 @@ def test_group_names_and_columns(kind: str) -> None:
             "KafkaBackup": [
                 "Phase",
                 "Ready",
-                "Partitions",
+                "Reason",
                 "Percent",
                 "Recoverable",
                 "Size",
                 "At Risk",
                 "Last Success",
-                "Next Schedule",
                 "Age",
             ],
             "KafkaBackupRun": ["Backup", "Phase", "Run", "Records", "Age"],
-            "KafkaRestore": ["Phase", "Ready", "Percent", "Records", "Age"],
+            "KafkaRestore": ["Phase", "Ready", "Reason", "Percent", "Records", "Age"],
         }[kind]
     )
 

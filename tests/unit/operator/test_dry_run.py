@@ -143,8 +143,8 @@ def test_a_dry_run_that_nothing_would_refuse_is_no_success() -> None:
 
 
 def test_what_to_do_follows_a_warning_that_ends_with_a_full_stop() -> None:
-    world = found(begun(dryRun=True), REPORT, warnings=("spec.storage.endpoint is http://. Use https://.",))
-    assert "Use https://. To do it: kubectl" in world.message()
+    world = found(begun(dryRun=True), REPORT, warnings=("spec.topics.include[0] matches no topic.",))
+    assert "matches no topic. To do it: kubectl" in world.message()
 
 
 def test_what_would_refuse_the_run_stalls_the_resource() -> None:

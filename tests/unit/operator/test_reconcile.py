@@ -139,6 +139,7 @@ def test_an_attempt_that_failed_is_no_end_while_the_job_continues() -> None:
     world.job_is(active=1, failed=1)
     world.settle()
     assert world.condition("Ready") == ("False", "Running")
+    assert world.message().startswith("The run is in progress again, after an attempt that failed: No broker answers")
     assert world.status.run is not None
     assert world.status.run.attempt == 2
 
@@ -385,6 +386,21 @@ def test_what_a_run_warns_of_and_removed_stands_in_its_message_and_in_the_histor
     world.settle()
     for message in (world.message(), world.status.history[0].message or ""):
         assert f"{removed}; topic orders loses its transactions" in message
+
+
+def test_a_success_says_where_the_archive_is_and_each_thing_once() -> None:
+    world = started()
+    plain = "spec.storage.endpoint is http://: all records cross the network in the clear. Use https://."
+    world.reports(result=world.result(warnings=(plain,), bytes=5 << 20))
+    world.settle()
+    uri = world.resource.spec["storage"]["uri"]
+    assert world.message() == (
+        f"1100 records, 5.0 MiB, 1 topic, 2 partitions; archived in {uri}. "
+        "To look into it: kubectl logkeep inspect kbak/nightly -n team"
+    )
+    assert (world.message("Reconciling"), world.message("Stalled")) == ("", "")
+    assert world.status.warnings == (plain,)
+    assert "in the clear" not in str(world.status.history)
 
 
 def test_each_warning_of_the_last_run_is_whole_though_the_message_is_cut() -> None:
