@@ -1,4 +1,4 @@
-"""What is wrong in a file of resources is said with the name of the file and the line."""
+"""Errors about files of resources name the file and the line."""
 
 from pathlib import Path
 
