@@ -149,7 +149,8 @@ PACKAGES: Mapping[str, Near] = {
             *_broker(
                 "control_plane", "fetch", "follower_reads", "kept_pool", "limits", "positions", "produce", "survey"
             ),
-            *_broker("ipv6", "kfake", "misrouted", "share_groups", "streams_groups", "topics_not_known_yet"),
+            *_broker("ipv6", "kfake", "misrouted", "msk_iam", "oauth", "renewed_logins", "share_groups"),
+            *_broker("streams_groups", "topics_not_known_yet"),
             *_simulated("partition_log", "protocol", "unlisted_topics"),
         ),
     ),

@@ -222,6 +222,10 @@ class BrokerUnavailable(LogkeepError):
     code = "BrokerUnavailable"
 
 
+class KafkaLoginUnavailable(BrokerUnavailable):
+    """An endpoint that gives the tokens of a login does not answer. May pass."""
+
+
 class RecordsWithheld(BrokerUnavailable):
     """A broker answers, but gives no records where its log has some, for longer than the limits allow. What lies before
     them has been read.
@@ -237,9 +241,15 @@ class LossNotProved(BrokerUnavailable):
 
 
 class BrokerRefused(Refused):
-    """The broker answered and said no: authentication, authorization, unsupported version."""
+    """The broker answered and said no: authorization, unsupported version."""
 
     code = "BrokerRefused"
+
+
+class KafkaLoginRefused(BrokerRefused):
+    """A broker does not take the login of this user, or nobody gives a token for it."""
+
+    code = "KafkaLoginRefused"
 
 
 class ClockDoubtful(LogkeepError):

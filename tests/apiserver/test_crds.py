@@ -12,6 +12,7 @@ from logkeep_engine.contract.restored_topics import RestoreTopics
 from logkeep_engine.contract.spec import API_VERSION, parse_backup
 from tests.apiserver.operator import Namespace, wait_for
 from tests.cluster.logkeep import EXAMPLES
+from tests.data.wrong_logins import WRONG_ENDPOINTS, WRONG_LOGINS
 from tests.unit.operator.pod_templates import ROLES, whole
 from tests.unit.operator.world import backup_spec, restore_spec
 
@@ -79,6 +80,17 @@ REFUSED = [
     (
         security(protocol="SASL_SSL", sasl=SASL | {"username": "ann", "secretRef": {"name": "u", "usernameKey": "n"}}),
         "secretRef.usernameKey has no effect with username",
+    ),
+    *((security(protocol="SASL_SSL", sasl=sasl), message) for sasl, message in WRONG_LOGINS),
+    *(
+        (
+            security(
+                protocol="SASL_SSL",
+                sasl={"mechanism": "OAUTHBEARER", "secretRef": {"name": "s"}, "oauth": {"tokenEndpoint": url}},
+            ),
+            "spec.cluster.security.sasl.oauth.tokenEndpoint",
+        )
+        for url in WRONG_ENDPOINTS
     ),
     (security(protocol="TLS"), 'Unsupported value: "TLS"'),
     (storage(uri="file:///archive"), "volume must be set with a file:// uri"),

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.contract.cluster import Protocol, SaslMechanism
+from logkeep_engine.contract.cluster import ClusterSpec
+from logkeep_engine.contract.names import ENV_KAFKA_CA_FILE, ENV_KAFKA_PASSWORD
 from logkeep_engine.errors import BrokerUnavailable
-from logkeep_engine.kafka.connection import KafkaConnection, Limits
+from logkeep_engine.kafka.connection import KafkaConnection, Limits, connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.spark.conf import kubernetes_conf
 from tests.cluster import system
@@ -61,14 +62,10 @@ def test_a_topic_goes_into_a_bucket_and_comes_back(
 
 
 def test_a_secure_broker_is_reached_by_the_address_in_its_certificate(broker: KafkaBroker) -> None:
-    connection = KafkaConnection(
-        (broker.sasl_ssl_bootstrap,),
-        protocol=Protocol.SASL_SSL,
-        mechanism=SaslMechanism.SCRAM_SHA_512,
-        username=broker.username,
-        password=broker.password,
-        ca_file=str(broker.ca_pem),
-    )
+    sasl = {"mechanism": "SCRAM-SHA-512", "username": broker.username, "secretRef": {"name": "login"}}
+    spec = {"bootstrapServers": [broker.sasl_ssl_bootstrap], "security": {"protocol": "SASL_SSL", "sasl": sasl}}
+    environ = {ENV_KAFKA_PASSWORD: broker.password, ENV_KAFKA_CA_FILE: str(broker.ca_pem)}
+    connection = connection_from(ClusterSpec.model_validate(spec), environ)
     with ControlPlane(connection) as control:
         assert control.cluster_id() == broker.cluster_id
 

@@ -10,7 +10,7 @@ import pytest
 
 from logkeep_engine import interrupt
 from logkeep_engine.errors import BrokerUnavailable
-from logkeep_engine.kafka import brokers
+from logkeep_engine.kafka import opening
 from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.survey import Survey
@@ -32,7 +32,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Wire]:
         wires.append(await open_wire(*address, **config))
         return wires[-1]
 
-    monkeypatch.setattr(brokers, "open_wire", counted)
+    monkeypatch.setattr(opening, "open_wire", counted)
     return wires
 
 

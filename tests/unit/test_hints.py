@@ -10,12 +10,12 @@ from botocore.exceptions import ClientError, EndpointConnectionError, NoCredenti
 
 from logkeep_engine.archive.catalog.signing import unsigned, unsigned_document
 from logkeep_engine.cli.options import Server
-from logkeep_engine.contract.cluster import ClusterSpec
+from logkeep_engine.contract.cluster import ClusterSpec, SaslMechanism
 from logkeep_engine.contract.names import ENV_POD_NAMESPACE, OPTION_KEYS, OWN_KEYS, STATE_KEYS, Keys
 from logkeep_engine.contract.storage import ArchiveSpec
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.kafka.connection import connection_from
-from logkeep_engine.kafka.login import LoginDenied
+from logkeep_engine.kafka.login import Login, LoginDenied
 from logkeep_engine.kafka.opening import refusal
 from logkeep_engine.spark.conf import kubernetes_conf
 from logkeep_engine.storage import open_storage, open_uri
@@ -58,13 +58,13 @@ def untrusted() -> ssl.SSLCertVerificationError:
 
 
 def login(error: BaseException) -> LogkeepError:
-    found = refusal("b:1", "u", error)
+    found = refusal("b:1", Login(SaslMechanism.PLAIN, "u", "p"), error)
     assert found is not None
     return found
 
 
 ABOUT_SECRETS: list[tuple[Callable[[], LogkeepError], str, str]] = [
-    (lambda: cluster(SASL), "from the Secret", "A command does not read Secrets: set the variable."),
+    (lambda: cluster(SASL), "from the Secret", "A command does not read Secrets: set one of the variables."),
     (lambda: cluster(TLS, LOGKEEP_KAFKA_CA_FILE="/none"), "Check that the Secret", "Name a PEM file."),
     (lambda: login(LoginDenied("no")), "the Secret of spec.cluster", "LOGKEEP_KAFKA_PASSWORD"),
     (lambda: login(untrusted()), "spec.cluster.security.tls", "LOGKEEP_KAFKA_CA_FILE"),

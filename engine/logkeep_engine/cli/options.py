@@ -21,7 +21,7 @@ import logkeep_engine
 from logkeep_engine.cli.output import print_line
 from logkeep_engine.contract.cluster import ClusterSpec, Protocol, SaslMechanism
 from logkeep_engine.contract.endpoints import ENDPOINT, NOT_AN_ORIGIN
-from logkeep_engine.contract.names import ENV_S3_OPTIONS, ENV_SIGNING_DIR, OPTION_KEYS
+from logkeep_engine.contract.names import ENV_KAFKA_TOKEN_FILE, ENV_S3_OPTIONS, ENV_SIGNING_DIR, OPTION_KEYS
 from logkeep_engine.contract.pattern_lists import describe_unmatched
 from logkeep_engine.contract.patterns import Pattern, PatternInvalid
 from logkeep_engine.contract.s3_options import parse_s3_options
@@ -132,6 +132,18 @@ SecurityProtocol = Annotated[
     typer.Option(help="PLAINTEXT by default; with SASL and TLS, LOGKEEP_KAFKA_* in the environment hold the secrets."),
 ]
 Mechanism = Annotated[SaslMechanism | None, typer.Option(help="For SASL_PLAINTEXT and SASL_SSL.")]
+OAuthEndpoint = Annotated[
+    str | None,
+    typer.Option(
+        "--token-endpoint",
+        metavar="URL",
+        help=f"What gives tokens for OAUTHBEARER. Without it the file of {ENV_KAFKA_TOKEN_FILE} has the token.",
+    ),
+]
+OAuthScope = Annotated[str | None, typer.Option("--token-scope", metavar="SCOPE", help="For --token-endpoint.")]
+AwsRegion = Annotated[
+    str | None, typer.Option(metavar="REGION", help="Of the MSK cluster, for AWS_MSK_IAM; by default AWS_REGION.")
+]
 
 
 @dataclass(frozen=True)
@@ -167,6 +179,9 @@ class SecurityOptions:
 
     security_protocol: SecurityProtocol = None
     sasl_mechanism: Mechanism = None
+    token_endpoint: OAuthEndpoint = None
+    token_scope: OAuthScope = None
+    aws_region: AwsRegion = None
 
     def refuse_without(self, option: str) -> None:
         """Raises SpecError if an option was given although the option that names the cluster was not."""
@@ -185,8 +200,10 @@ class SecurityOptions:
             "security": {"protocol": protocol.value},
         }
         if self.sasl_mechanism is not None:
-            mechanism = self.sasl_mechanism.value
-            document["security"]["sasl"] = {"mechanism": mechanism, "secretRef": {"name": "environment"}}
+            document["security"]["sasl"] = self._sasl(self.sasl_mechanism)
+        elif self.token_endpoint or self.token_scope or self.aws_region:
+            given = {"--token-endpoint": self.token_endpoint, "--token-scope": self.token_scope}
+            refuse({**given, "--aws-region": self.aws_region}, "has no effect without --sasl-mechanism")
         try:
             return connection_from(ClusterSpec.model_validate(document), os.environ)
         except ValidationError as error:
@@ -195,6 +212,27 @@ class SecurityOptions:
                 f"{option} {servers!r} with --security-protocol {protocol.value}: {problem['msg']}",
                 hint="Write host:port; --sasl-mechanism goes with SASL_PLAINTEXT and SASL_SSL.",
             ) from error
+
+    def _sasl(self, mechanism: SaslMechanism) -> dict[str, Any]:
+        """Return what a resource would say in `security.sasl`; secrets come from the environment."""
+        secret = {"secretRef": {"name": "environment"}}
+        if mechanism is not SaslMechanism.OAUTHBEARER:
+            given = {"--token-endpoint": self.token_endpoint, "--token-scope": self.token_scope}
+            refuse(given, "has no effect: it is for OAUTHBEARER")
+        if mechanism is not SaslMechanism.AWS_MSK_IAM:
+            refuse({"--aws-region": self.aws_region}, "has no effect: it is for AWS_MSK_IAM")
+        else:
+            region = self.aws_region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+            if not region:
+                raise SpecError("AWS_MSK_IAM needs the region of the cluster.", hint="Give --aws-region.")
+            return {"mechanism": mechanism.value, "aws": {"region": region}}
+        if mechanism is not SaslMechanism.OAUTHBEARER:
+            return {"mechanism": mechanism.value, **secret}
+        if self.token_endpoint is None:
+            refuse({"--token-scope": self.token_scope}, "has no effect without --token-endpoint")
+            return {"mechanism": mechanism.value, "oauth": {"serviceAccountToken": {"audience": "environment"}}}
+        oauth = {"tokenEndpoint": self.token_endpoint, **({"scope": self.token_scope} if self.token_scope else {})}
+        return {"mechanism": mechanism.value, "oauth": oauth, **secret}
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:

@@ -28,11 +28,19 @@ def clear_text_warnings(spec: KafkaBackupSpec | KafkaRestoreSpec) -> tuple[str, 
 
 def _warnings(spec: KafkaBackupSpec | KafkaRestoreSpec) -> Iterator[str]:
     security = spec.cluster.security_with_user
-    plain = security.sasl is not None and security.sasl.mechanism is SaslMechanism.PLAIN
-    if plain and security.protocol is Protocol.SASL_PLAINTEXT:
+    sasl = security.sasl
+    if sasl is not None and security.protocol is Protocol.SASL_PLAINTEXT:
+        sent = "the token" if sasl.mechanism.has_token else "the password"
+        if sasl.mechanism.has_token or sasl.mechanism is SaslMechanism.PLAIN:
+            yield (
+                f"spec.cluster.security: {sasl.mechanism.value} over SASL_PLAINTEXT sends {sent} across the network "
+                f"{IN_THE_CLEAR}. Use SASL_SSL."
+            )
+    endpoint = sasl.oauth.token_endpoint if sasl is not None and sasl.oauth is not None else None
+    if endpoint is not None and endpoint.startswith("http:"):
         yield (
-            f"spec.cluster.security: PLAIN over SASL_PLAINTEXT sends the password across the network {IN_THE_CLEAR}. "
-            "Use SASL_SSL."
+            "spec.cluster.security.sasl.oauth.tokenEndpoint is http://: the client's secret and its tokens cross the "
+            f"network {IN_THE_CLEAR}. Use https://."
         )
     if isinstance(spec, KafkaBackupSpec):
         yield from _of_storage("spec.storage", spec.storage)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from logkeep_engine.contract.endpoints import Broker
-from logkeep_engine.contract.model import Model, rules, schema, usual
+from logkeep_engine.contract.endpoints import Broker, Region, TokenEndpoint
+from logkeep_engine.contract.model import Model, map_of, rules, schema, usual
 from logkeep_engine.contract.references import (
     CaRef,
     ClientCertSecretRef,
@@ -16,6 +16,7 @@ from logkeep_engine.contract.references import (
     LoginSecretRef,
     StrimziRef,
 )
+from logkeep_engine.contract.storage import StorageTls
 
 
 class Protocol(StrEnum):
@@ -26,9 +27,23 @@ class Protocol(StrEnum):
 
 
 class SaslMechanism(StrEnum):
+    """`AWS_MSK_IAM`: OAUTHBEARER with a token that AWS's identities sign, as Amazon MSK takes it."""
+
     PLAIN = "PLAIN"
     SCRAM_SHA_256 = "SCRAM-SHA-256"
     SCRAM_SHA_512 = "SCRAM-SHA-512"
+    OAUTHBEARER = "OAUTHBEARER"
+    AWS_MSK_IAM = "AWS_MSK_IAM"
+
+    @property
+    def on_the_wire(self) -> str:
+        """The name by which brokers know it."""
+        return self.OAUTHBEARER.value if self is self.AWS_MSK_IAM else self.value
+
+    @property
+    def has_token(self) -> bool:
+        """Whether who logs in shows a token, which is made for a short time."""
+        return self in (self.OAUTHBEARER, self.AWS_MSK_IAM)
 
 
 class Tls(Model):
@@ -58,27 +73,166 @@ class Tls(Model):
         return self
 
 
+class ServiceAccountToken(Model):
+    audience: Annotated[str, Field(min_length=1, max_length=512)]
+    """Who takes the token: the audience that is written into it."""
+
+
+class ClientAuthentication(StrEnum):
+    """Where the client's id and secret are in a request for a token: in its header, or in its body."""
+
+    BASIC = "Basic"
+    POST = "Post"
+
+
+class Extension(Model):
+    """A name and a value that a login sends beside its token."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z]{1,64}$")]
+    """Name of the extension, such as logicalCluster."""
+    value: Annotated[str, Field(pattern=r"^[ -~]+$", max_length=1024)]
+    """Its value."""
+
+
+class OAuth(Model):
+    """Where tokens come from: of an endpoint of OpenID Connect, of Kubernetes, or of the first for the second."""
+
+    model_config = rules(
+        (
+            "has(self.tokenEndpoint) || has(self.serviceAccountToken)",
+            "tokenEndpoint or serviceAccountToken must be set",
+        ),
+        (
+            "has(self.tokenEndpoint) || !has(self.scope) && !has(self.audience) && !has(self.tls) && "
+            "self.clientAuthentication == 'Basic'",
+            "scope, audience, clientAuthentication and tls may be set only with tokenEndpoint",
+        ),
+        (
+            "!has(self.tls) || !has(self.tokenEndpoint) || self.tokenEndpoint.startsWith('https://')",
+            "tls has no effect with a tokenEndpoint of http://",
+        ),
+        (
+            "!has(self.extensions) || self.extensions.all(e, e.name != 'auth')",
+            "extensions may not have the name auth",
+        ),
+    )
+
+    token_endpoint: TokenEndpoint | None = None
+    """URL that gives tokens to clients (grant client_credentials). The client's secret is sent there, so the
+    installation must allow it (engine.allowed.endpoints of the chart). http:// must be written out there."""
+    scope: Annotated[str, Field(pattern=r"^[!#-\[\]-~]+( [!#-\[\]-~]+)*$", max_length=1024)] | None = None
+    """Scopes to ask for, with a space between two."""
+    audience: Annotated[str, Field(min_length=1, max_length=512)] | None = None
+    """Audience to ask for, where the endpoint wants one (Auth0)."""
+    client_authentication: ClientAuthentication = ClientAuthentication.BASIC
+    """How the client shows its secret to the endpoint: in the header (client_secret_basic), or in the body
+    (client_secret_post)."""
+    service_account_token: ServiceAccountToken | None = None
+    """Use a token of the pods' ServiceAccount, which Kubernetes renews, in place of a client's secret. With
+    tokenEndpoint it is shown there as the client's assertion; without it, the brokers get it."""
+    tls: StorageTls | None = None
+    """Whom to trust as the token endpoint. Without it, the certificate authorities of the engine's image are
+    trusted."""
+    extensions: Annotated[tuple[Extension, ...], Field(max_length=16), map_of("name")] = ()
+    """Extensions of SASL that brokers want beside the token (KIP-342), such as logicalCluster and identityPoolId of
+    Confluent Cloud."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> OAuth:
+        if self.token_endpoint is None:
+            if self.service_account_token is None:
+                raise ValueError("tokenEndpoint or serviceAccountToken must be set")
+            given = (self.scope, self.audience, self.tls)
+            if any(one is not None for one in given) or self.client_authentication is not ClientAuthentication.BASIC:
+                raise ValueError("scope, audience, clientAuthentication and tls may be set only with tokenEndpoint")
+        elif self.tls is not None and self.token_endpoint.startswith("http:"):
+            raise ValueError("tls has no effect with a tokenEndpoint of http://")
+        if any(one.name == "auth" for one in self.extensions):
+            raise ValueError("extensions may not have the name auth")
+        if len({one.name for one in self.extensions}) < len(self.extensions):
+            raise ValueError("extensions may not have one name twice")
+        return self
+
+
+class AwsIdentity(Model):
+    region: Region
+    """Region of the MSK cluster."""
+    role_arn: Annotated[str, Field(pattern=r"^arn:[a-z-]+:iam::[0-9]{12}:role/[!-~]{1,512}$")] | None = None
+    """A role to assume first, with the Secret's key or the pods' identity."""
+
+
+_PASSWORDS = "self.mechanism == 'PLAIN' || self.mechanism.startsWith('SCRAM-')"
+
+
 class Sasl(Model):
     """`username`: the user's name, where the Secret has the password only."""
 
     model_config = rules(
         (
-            "!has(self.username) || self.secretRef.usernameKey == 'username'",
+            "!has(self.username) || !has(self.secretRef) || self.secretRef.usernameKey == 'username'",
             "secretRef.usernameKey has no effect with username; leave one of them out",
+        ),
+        (
+            f"!({_PASSWORDS}) || has(self.secretRef)",
+            "secretRef must be set with PLAIN and SCRAM",
+        ),
+        (
+            "(self.mechanism == 'OAUTHBEARER') == has(self.oauth)",
+            "oauth must be set exactly when mechanism is OAUTHBEARER",
+        ),
+        (
+            "(self.mechanism == 'AWS_MSK_IAM') == has(self.aws)",
+            "aws must be set exactly when mechanism is AWS_MSK_IAM",
+        ),
+        (
+            "!has(self.oauth) || has(self.secretRef) != has(self.oauth.serviceAccountToken)",
+            "exactly one of secretRef and oauth.serviceAccountToken must be set with OAUTHBEARER",
+        ),
+        (
+            "!has(self.oauth) || has(self.oauth.tokenEndpoint) || !has(self.username)",
+            "username has no effect without oauth.tokenEndpoint",
+        ),
+        (
+            "!has(self.aws) || has(self.secretRef) || !has(self.username)",
+            "username has no effect without secretRef",
         ),
     )
 
     mechanism: SaslMechanism
-    """SASL mechanism of the listener."""
+    """SASL mechanism of the listener. AWS_MSK_IAM is the login of Amazon MSK by IAM."""
     username: Annotated[str, Field(min_length=1, max_length=256)] | None = None
-    """Name of the user, where the Secret has the password only."""
-    secret_ref: LoginSecretRef
-    """Secret with the user's name and password."""
+    """Name of the user, where the Secret has the password only; with OAUTHBEARER the id of the client, with
+    AWS_MSK_IAM that of the access key."""
+    secret_ref: LoginSecretRef | None = None
+    """Secret with the user's name and password; with OAUTHBEARER the id and the secret of the client, with AWS_MSK_IAM
+    those of an access key. Without it AWS_MSK_IAM uses the identity of the pods (IRSA, EKS Pod Identity)."""
+    oauth: OAuth | None = None
+    """Where the tokens of OAUTHBEARER come from."""
+    aws: AwsIdentity | None = None
+    """Who logs in by AWS_MSK_IAM, and where."""
 
     @model_validator(mode="after")
     def _one_name(self) -> Sasl:
-        if self.username is not None and self.secret_ref.username_key != LoginSecretRef(name="x").username_key:
+        secret, mechanism = self.secret_ref, self.mechanism
+        if (
+            self.username is not None
+            and secret is not None
+            and secret.username_key != LoginSecretRef(name="x").username_key
+        ):
             raise ValueError("secretRef.usernameKey has no effect with username; leave one of them out")
+        if not mechanism.has_token and secret is None:
+            raise ValueError("secretRef must be set with PLAIN and SCRAM")
+        if (mechanism is SaslMechanism.OAUTHBEARER) != (self.oauth is not None):
+            raise ValueError("oauth must be set exactly when mechanism is OAUTHBEARER")
+        if (mechanism is SaslMechanism.AWS_MSK_IAM) != (self.aws is not None):
+            raise ValueError("aws must be set exactly when mechanism is AWS_MSK_IAM")
+        if self.oauth is not None:
+            if (secret is None) == (self.oauth.service_account_token is None):
+                raise ValueError("exactly one of secretRef and oauth.serviceAccountToken must be set with OAUTHBEARER")
+            if self.oauth.token_endpoint is None and self.username is not None:
+                raise ValueError("username has no effect without oauth.tokenEndpoint")
+        if self.aws is not None and secret is None and self.username is not None:
+            raise ValueError("username has no effect without secretRef")
         return self
 
 
@@ -95,7 +249,7 @@ class SecuritySpec(Model):
     tls: Tls | None = None
     """Certificates, for the protocols SSL and SASL_SSL."""
     sasl: Sasl | None = None
-    """User and password, for the protocols SASL_PLAINTEXT and SASL_SSL."""
+    """Who logs in and how, for the protocols SASL_PLAINTEXT and SASL_SSL."""
 
     @property
     def uses_sasl(self) -> bool:

@@ -1,5 +1,5 @@
-"""Addresses that resources name: of object stores, and of brokers. Which of them no resource may name at all, and which
-endpoints an installation, or a caller of the plugin, has allowed.
+"""Addresses that resources name: of object stores, of token endpoints, and of brokers. Which of them no resource may
+name at all, and which endpoints an installation, or a caller of the plugin, has allowed.
 
     allow_endpoint("https://minio.storage:9000", ["https://*.storage:9000"])  # True
 
@@ -26,6 +26,8 @@ ENDPOINT = r"^https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?/?$"
 NOT_AN_ORIGIN = (
     "must be https://host:port or http://host:port, without a user, a password, a path, a query or a fragment"
 )
+URL = r"^https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~%!$&'()*+,;=:@/-]*)?$"
+NOT_A_URL = "must be https://host:port/path or http://host:port/path, without a user, a password, a query or a fragment"
 REGION = r"^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$"
 
 ANY_ENDPOINT = "*"
@@ -93,12 +95,18 @@ def _endpoint(text: str) -> str:
     return text
 
 
+def _token_endpoint(text: str) -> str:
+    _endpoint(origin_of_url(text))
+    return text
+
+
 def _broker(text: str) -> str:
     _refuse_metadata(text.rpartition(":")[0].strip("[]"))
     return text
 
 
 Endpoint = Annotated[str, Field(pattern=ENDPOINT), schema(maxLength=1024), AfterValidator(_endpoint)]
+TokenEndpoint = Annotated[str, Field(pattern=URL), schema(maxLength=1024), AfterValidator(_token_endpoint)]
 Region = Annotated[str, Field(pattern=REGION), schema(maxLength=64)]
 Broker = Annotated[str, Field(pattern=HOST_PORT), schema(maxLength=300), AfterValidator(_broker)]
 
@@ -121,6 +129,12 @@ def allow_endpoint(endpoint: str, entries: Iterable[str]) -> bool:
     ]
     port = _DEFAULT_PORTS[wanted.partition(":")[0]]
     return matches_any(wanted, patterns) or (urlsplit(wanted).port is None and matches_any(f"{wanted}{port}", patterns))
+
+
+def origin_of_url(url: str) -> str:
+    """Return the part of a URL before its path."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}"
 
 
 def origin(endpoint: str) -> str:

@@ -40,8 +40,13 @@ class ExitCode(IntEnum):
 NEVER_RETRIED = (ExitCode.REFUSED, ExitCode.FENCED, ExitCode.DATA_LOSS, ExitCode.INCOMPLETE)
 
 # Environment of driver and executors. Values come from Secrets by secretKeyRef, or from the user's shell for the CLI.
+# What may be renewed in a run is in a file, which a variable names.
 ENV_KAFKA_USERNAME = "LOGKEEP_KAFKA_USERNAME"
 ENV_KAFKA_PASSWORD = "LOGKEEP_KAFKA_PASSWORD"
+FILE_SUFFIX = "_FILE"
+"""A variable of this ending names the file that holds the value of the variable without it."""
+ENV_KAFKA_TOKEN_FILE = "LOGKEEP_KAFKA_TOKEN_FILE"
+ENV_KAFKA_TOKEN_CA_FILE = "LOGKEEP_KAFKA_TOKEN_CA_FILE"
 ENV_KAFKA_CA_FILE = "LOGKEEP_KAFKA_CA_FILE"
 ENV_KAFKA_CERT_FILE = "LOGKEEP_KAFKA_CERT_FILE"
 ENV_KAFKA_KEY_FILE = "LOGKEEP_KAFKA_KEY_FILE"
@@ -124,6 +129,9 @@ STATE_KEYS = Keys(
 PATH_REQUEST_DIR = "/etc/logkeep/run"
 PATH_KAFKA_CA_DIR = "/etc/logkeep/kafka-ca"
 PATH_KAFKA_CLIENT_DIR = "/etc/logkeep/kafka-client"
+PATH_KAFKA_LOGIN_DIR = "/etc/logkeep/kafka-login"
+PATH_KAFKA_TOKEN_DIR = "/etc/logkeep/kafka-token"
+PATH_KAFKA_TOKEN_CA_DIR = "/etc/logkeep/kafka-token-ca"
 PATH_S3_CA_DIR = "/etc/logkeep/s3-ca"
 PATH_STATE_CA_DIR = "/etc/logkeep/state-ca"
 PATH_ERASURES_DIR = "/etc/logkeep/erasures"  # a folder for each erasure, of its name; in the driver only
@@ -132,6 +140,8 @@ PATH_SIGNING_DIR = "/etc/logkeep/signing"  # the Secret as it is; in the driver 
 FILE_CA = "ca.crt"
 FILE_CLIENT_CERT = "tls.crt"
 FILE_CLIENT_KEY = "tls.key"
+FILE_USERNAME, FILE_PASSWORD = "username", "password"
+FILE_TOKEN = "token"
 FILE_ERASED_KEYS = "keys"
 FILE_PRIVATE_KEY, FILE_PUBLIC_KEYS = "ed25519", "publicKeys"
 PATH_TERMINATION_LOG = "/dev/termination-log"

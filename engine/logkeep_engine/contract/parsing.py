@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from logkeep_engine.contract.endpoints import ENDPOINT, NOT_AN_ORIGIN
+from logkeep_engine.contract.endpoints import ENDPOINT, NOT_A_URL, NOT_AN_ORIGIN, URL
 from logkeep_engine.contract.storage import NOT_A_URI, URI
 from logkeep_engine.contract.values import DNS_LABEL, DNS_NAME, HOST_PORT, SECRET_KEY
 
@@ -24,7 +24,7 @@ _PATTERNS = {
 }
 
 # Likewise; what was written is not repeated, for it may hold a password.
-_UNSAID = {ENDPOINT: NOT_AN_ORIGIN, URI: NOT_A_URI}
+_UNSAID = {ENDPOINT: NOT_AN_ORIGIN, URL: NOT_A_URL, URI: NOT_A_URI}
 
 
 class SpecInvalid(ValueError):

@@ -24,24 +24,30 @@ from types import TracebackType
 from typing import Self, TypeVar, cast
 
 from logkeep_engine.contract.values import host_port
-from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError, by_place
+from logkeep_engine.errors import (
+    BrokerRefused,
+    BrokerUnavailable,
+    CredentialsMissing,
+    KafkaLoginRefused,
+    KafkaLoginUnavailable,
+    LogkeepError,
+    by_place,
+)
 from logkeep_engine.kafka import protocol
 from logkeep_engine.kafka.buffers import Buffers
 from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.kafka.encoding import Call, VersionMissing
-from logkeep_engine.kafka.login import LoginDenied, LoginNotTaken, WrongBroker
-from logkeep_engine.kafka.opening import reason_of, refusal
+from logkeep_engine.kafka.opening import open_broker, reason_of
 from logkeep_engine.kafka.queries import METADATA, METADATA_VERSIONS, ClusterView, describe_topics
-from logkeep_engine.kafka.retry import Patience, RetriableError, raise_for
-from logkeep_engine.kafka.wire import Wire, open_wire
+from logkeep_engine.kafka.retry import Patience, RetriableError, joined, raise_for
+from logkeep_engine.kafka.wire import Wire
 
 R = TypeVar("R")
 
 LANES = 4  # 1 to 4 fetch, the next 4 produce, then 2 for padding; 0 has the small questions
 ANSWER_SECONDS = 10.0
 """A broker that has not answered a small question by then hangs; another may know or lead by now."""
-_CLIENT_ID = "logkeep"
 # The process keeps them: a worker does one task after another, and each task would touch fresh memory.
 _BUFFERS = Buffers()
 ADVERTISED = (
@@ -80,7 +86,7 @@ class BrokerPool:
         self.limits = limits
         self._reach = limits.outage if reach is None else reach
         self._connection = connection
-        self._tls, self._login = connection.tls(), connection.login()
+        connection.tls()  # certificate files that cannot be used: before anything is asked
         # Brokers by id; bootstrap addresses have the ids -1, -2 and so on.
         self._bootstrap = {-1 - i: _host_port(address) for i, address in enumerate(connection.bootstrap)}
         self._brokers: dict[int, tuple[str, int]] = {}
@@ -104,6 +110,8 @@ class BrokerPool:
                     await patience.wait(trouble)
         except BrokerUnavailable as error:
             await self.close()
+            if isinstance(error, KafkaLoginUnavailable):
+                raise
             raise BrokerUnavailable(
                 error.message,
                 hint="Check the addresses, the security protocol and the network path "
@@ -131,7 +139,7 @@ class BrokerPool:
                 for refusal in failures:
                     if isinstance(refusal, LogkeepError):
                         raise refusal
-                raise RetriableError("; ".join(str(reason) for reason in failures))
+                raise joined([failure for failure in failures if isinstance(failure, RetriableError)])
             await self._refresh([])
         finally:
             for task in attempts.values():
@@ -283,26 +291,22 @@ class BrokerPool:
             if address is None:
                 raise RetriableError(f"broker {node} is not in the cluster's metadata")
             try:
-                async with asyncio.timeout(self.limits.connect):
-                    wire = await open_wire(
-                        *address,
-                        buffers=_BUFFERS,
-                        client_id=_CLIENT_ID,
-                        patience=self.limits.request,
-                        tls=self._tls,
-                        login=self._login,
-                    )
-            except TimeoutError as error:
-                raise self._not_connected(node, f" did not answer within {self.limits.connect:.0f} s") from error
+                hint = None if node < 0 else ADVERTISED
+                wire = await open_broker(self.name(node), address, self._connection, self.limits, _BUFFERS, hint)
             except VersionMissing as error:
                 raise self._too_old(node, error) from error
-            except (LoginDenied, LoginNotTaken, WrongBroker, OSError) as error:
-                if found := refusal(self.name(node), self._connection.username, error):
-                    raise found from error
-                raise self._not_connected(node, f": {reason_of(error)}") from error
+            except (CredentialsMissing, KafkaLoginRefused) as error:
+                raise self._maybe_renewed(error) from error
             await self._check_wire(node, wire)
             self._open[key] = wire
             return wire
+
+    def _maybe_renewed(self, error: LogkeepError) -> Exception:
+        """Return what a refused login means. In a run that has logged in before, somebody has renewed a password or a
+        certificate, and the file with the new one comes a minute later: until then it is asked again."""
+        if not self._cluster_id or not self._connection.may_be_renewed:
+            return error
+        return RetriableError(error.message.rstrip("."), hint=error.hint, refused=error)
 
     async def _check_wire(self, node: int, wire: Wire) -> None:
         """Find out which cluster a new connection has reached, and close it if that is another one. Raises
@@ -466,13 +470,13 @@ class BrokerPool:
         return max(lowest, min(highest, await self.version(node, METADATA)))
 
     async def _ask_any(self, ask: Callable[[int], Awaitable[R]]) -> R:
-        failures: list[str] = []
+        failures: list[RetriableError] = []
         for node in self._nodes():
             try:
                 return await ask(node)
             except RetriableError as trouble:
-                failures.append(trouble.reason)
-        raise RetriableError("no broker answers: " + "; ".join(dict.fromkeys(failures)))
+                failures.append(trouble)
+        raise joined(failures, "no broker answers: ")
 
     def _nodes(self) -> Iterator[int]:
         """Connected brokers first, then the others, then the bootstrap addresses (all brokers may have new ones)."""

@@ -1,22 +1,27 @@
-"""How to reach a Kafka cluster: addresses from the resource's spec, secrets from this process's environment.
+"""How to reach a Kafka cluster: addresses from the resource's spec, secrets from this process's environment, or from
+files that it names.
 
 A `KafkaConnection` never shows a secret (repr, errors) and never carries one: pickling it sends only what the spec
-says, and the process that unpickles it reads its own environment (`contract.names.ENV_KAFKA_*`), as executors do.
+says, and the process that unpickles it reads its own environment (`contract.names.ENV_KAFKA_*`), as executors do. Each
+new connection to a broker, and each login that is renewed, reads files again: what was replaced in a run counts.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import lru_cache
 
 from logkeep_engine.contract import names
-from logkeep_engine.contract.cluster import ClusterSpec, Protocol, SaslMechanism
+from logkeep_engine.contract.cluster import ClusterSpec, Protocol, Sasl
 from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import CredentialsMissing, SpecError, by_place
 from logkeep_engine.kafka.login import Login
+from logkeep_engine.kafka.secrets import Secret, file_of, secret
+from logkeep_engine.kafka.tokens import TokenSource, token_source
 
 _SECURITY = "spec.cluster.security"
 
@@ -52,67 +57,105 @@ class KafkaConnection:
 
     Files are paths on this machine; `ca_file` None means the system's certificate authorities. `limits` go along to
     tasks. `cluster_id`: brokers of another Kafka cluster, to which the bootstrap addresses may lead one day, are not
-    listened to; "": it does not matter. `spec_username` is a user's name in the spec; it is not a secret, and
-    goes along.
+    listened to; "": it does not matter. `username` is None where the spec says it. `tokens` gives what is shown in
+    place of a password.
     """
 
     bootstrap: tuple[str, ...]
     protocol: Protocol = Protocol.PLAINTEXT
-    mechanism: SaslMechanism | None = None
-    username: str | None = field(default=None, repr=False)
-    password: str | None = field(default=None, repr=False)
+    sasl: Sasl | None = None
+    username: Secret | None = field(default=None, repr=False)
+    password: Secret | None = field(default=None, repr=False)
+    tokens: TokenSource | None = field(default=None, repr=False)
     ca_file: str | None = None
     cert_file: str | None = None
     key_file: str | None = None
     limits: Limits = field(default_factory=Limits)
     cluster_id: str = ""
-    spec_username: str | None = field(default=None, repr=False)
 
     def __reduce__(self) -> tuple[object, ...]:
         needs = (self.ca_file is not None, self.cert_file is not None)
-        return (
-            _from_environment,
-            (self.bootstrap, self.protocol, self.mechanism, *needs, self.limits, self.cluster_id, self.spec_username),
-        )
+        return (_from_environment, (self.bootstrap, self.protocol, self.sasl, *needs, self.limits, self.cluster_id))
 
     @property
     def uses_tls(self) -> bool:
         return self.protocol in (Protocol.SSL, Protocol.SASL_SSL)
 
+    @property
+    def may_be_renewed(self) -> bool:
+        """Whether what is shown to brokers may be another one at the next attempt: it is in files, or is a token."""
+        in_files = any(one is not None and one.path for one in (self.username, self.password))
+        return in_files or self.tokens is not None or self.cert_file is not None or self.ca_file is not None
+
     def login(self) -> Login | None:
-        """Return who logs in on connections, and how; None where the spec asks for no login."""
-        if self.mechanism is None:
+        """Return who logs in on connections, and how, as it is now; None where the spec asks for no login. A new token
+        takes its time. Raises CredentialsMissing, and for a token KafkaLoginRefused and TokenUnavailable."""
+        if self.sasl is None:
             return None
-        return Login(self.mechanism, self.username or "", self.password or "")
+        if self.tokens is not None:
+            return self.tokens.login()
+        username = self.sasl.username or (self.username.read() if self.username is not None else "")
+        return Login(self.sasl.mechanism, username, self.password.read() if self.password is not None else "")
+
+    async def current_login(self) -> Login | None:
+        """Return the same, and let the event loop do other work while a token is fetched."""
+        if self.tokens is None:
+            return self.login()
+        return self.tokens.held() or await asyncio.to_thread(self.login)
+
+    def drop_token(self, login: Login) -> None:
+        """Forget the token that a broker did not take: the next login fetches another one."""
+        if self.tokens is not None:
+            self.tokens.drop(login)
 
     def tls(self) -> ssl.SSLContext | None:
-        """Return what TLS connections need; None without TLS. Raises CredentialsMissing if a certificate file cannot be
-        used."""
-        return self._ssl_context() if self.uses_tls else None
+        """Return what TLS connections need, of the files as they are now; None without TLS. Raises CredentialsMissing
+        if a certificate file cannot be used."""
+        if not self.uses_tls:
+            return None
+        files = (self.ca_file, self.cert_file, self.key_file)
+        seen = None
+        while True:
+            try:
+                before, seen = seen, tuple(map(_stamp, files))
+                return _ssl_context(files, seen)
+            except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+                if seen != before:  # a certificate may have been replaced between the reading of it and of its key
+                    continue
+                raise CredentialsMissing(
+                    f"{_SECURITY}.tls: the certificate files cannot be used: {error}.",
+                    hint="They must be PEM: "
+                    + by_place(
+                        "ca.crt with certificates, tls.crt and its tls.key without a passphrase.",
+                        f"{names.ENV_KAFKA_CA_FILE} with certificates, {names.ENV_KAFKA_CERT_FILE} and its "
+                        f"{names.ENV_KAFKA_KEY_FILE} without a passphrase.",
+                    ),
+                ) from error
 
-    def _ssl_context(self) -> ssl.SSLContext:
-        try:
-            context = ssl.create_default_context(cafile=self.ca_file)
-            if self.cert_file is not None:
-                context.load_cert_chain(self.cert_file, self.key_file)
-        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            raise CredentialsMissing(
-                f"{_SECURITY}.tls: the certificate files cannot be used: {error}.",
-                hint="They must be PEM: "
-                + by_place(
-                    "ca.crt with certificates, tls.crt and its tls.key without a passphrase.",
-                    f"{names.ENV_KAFKA_CA_FILE} with certificates, {names.ENV_KAFKA_CERT_FILE} and its "
-                    f"{names.ENV_KAFKA_KEY_FILE} without a passphrase.",
-                ),
-            ) from error
-        return context
+
+def _stamp(path: str | None) -> tuple[int, int, int] | None:
+    """Return what changes with the content of a file."""
+    if path is None:
+        return None
+    found = os.stat(path)
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+@lru_cache(maxsize=4)
+def _ssl_context(files: tuple[str | None, ...], stamps: tuple[object, ...]) -> ssl.SSLContext:
+    ca_file, cert_file, key_file = files
+    context = ssl.create_default_context(cafile=ca_file)
+    if cert_file is not None:
+        context.load_cert_chain(cert_file, key_file)
+    return context
 
 
 def login_source() -> str:
     """Return where the user and the password of a connection come from, for messages."""
     return by_place(
         "in the Secret of spec.cluster.security.sasl.secretRef, or of spec.cluster.kafkaUserRef",
-        f"({names.ENV_KAFKA_USERNAME}, unless the resource says it, and {names.ENV_KAFKA_PASSWORD})",
+        f"({names.ENV_KAFKA_USERNAME}, unless the resource says it, and {names.ENV_KAFKA_PASSWORD}; or the files of "
+        f"{names.ENV_KAFKA_USERNAME}{names.FILE_SUFFIX} and {names.ENV_KAFKA_PASSWORD}{names.FILE_SUFFIX})",
     )
 
 
@@ -141,74 +184,47 @@ def connection_from(spec: ClusterSpec, environ: Mapping[str, str] = os.environ) 
     return _build(
         spec.servers,
         security.protocol,
-        sasl.mechanism if sasl is not None else None,
+        sasl,
         tls is not None and tls.names_authorities,
         tls is not None and tls.client_cert_secret_ref is not None,
         environ,
-        sasl.username if sasl is not None else None,
     )
 
 
 def _from_environment(
     bootstrap: tuple[str, ...],
     protocol: Protocol,
-    mechanism: SaslMechanism | None,
+    sasl: Sasl | None,
     needs_ca: bool,
     needs_cert: bool,
     limits: Limits,
     cluster_id: str,
-    spec_username: str | None,
 ) -> KafkaConnection:
-    made = _build(bootstrap, protocol, mechanism, needs_ca, needs_cert, os.environ, spec_username)
+    made = _build(bootstrap, protocol, sasl, needs_ca, needs_cert, os.environ)
     return replace(made, limits=limits, cluster_id=cluster_id)
 
 
 def _build(
     bootstrap: tuple[str, ...],
     protocol: Protocol,
-    mechanism: SaslMechanism | None,
+    sasl: Sasl | None,
     needs_ca: bool,
     needs_cert: bool,
     environ: Mapping[str, str],
-    spec_username: str | None,
 ) -> KafkaConnection:
-    username = password = ca_file = cert_file = key_file = None
-    if mechanism is not None:
-        username = spec_username or _variable(environ, names.ENV_KAFKA_USERNAME, f"{_SECURITY}.sasl.secretRef")
-        password = _variable(environ, names.ENV_KAFKA_PASSWORD, f"{_SECURITY}.sasl.secretRef")
+    username = password = tokens = ca_file = cert_file = key_file = None
+    if sasl is not None and sasl.mechanism.has_token:
+        tokens = token_source(sasl, environ)
+    elif sasl is not None:
+        if sasl.username is None:
+            username = secret(environ, names.ENV_KAFKA_USERNAME, f"{_SECURITY}.sasl.secretRef")
+        password = secret(environ, names.ENV_KAFKA_PASSWORD, f"{_SECURITY}.sasl.secretRef")
     if protocol in (Protocol.SSL, Protocol.SASL_SSL):
         ca_field = f"{_SECURITY}.tls.caSecretRef or caConfigMapRef"
         cert_field = f"{_SECURITY}.tls.clientCertSecretRef"
         if needs_ca or environ.get(names.ENV_KAFKA_CA_FILE):
-            ca_file = _file(environ, names.ENV_KAFKA_CA_FILE, ca_field)
+            ca_file = file_of(environ, names.ENV_KAFKA_CA_FILE, ca_field)
         if needs_cert or environ.get(names.ENV_KAFKA_CERT_FILE):
-            cert_file = _file(environ, names.ENV_KAFKA_CERT_FILE, cert_field)
-            key_file = _file(environ, names.ENV_KAFKA_KEY_FILE, cert_field)
-    return KafkaConnection(
-        bootstrap, protocol, mechanism, username, password, ca_file, cert_file, key_file, spec_username=spec_username
-    )
-
-
-def _variable(environ: Mapping[str, str], name: str, where: str) -> str:
-    value = environ.get(name)
-    if not value:
-        raise CredentialsMissing(
-            f"{where}: the environment variable {name} is not set.",
-            hint=by_place(
-                "The operator sets it from the Secret or the ConfigMap: check its keys.",
-                "A command does not read Secrets: set the variable.",
-            ),
-        )
-    return value
-
-
-def _file(environ: Mapping[str, str], name: str, where: str) -> str:
-    path = _variable(environ, name, where)
-    if not Path(path).is_file():
-        raise CredentialsMissing(
-            f"{where}: {name} names {path}, which is not a file.",
-            hint=by_place(
-                "Check that the Secret or the ConfigMap has the key and is mounted there.", "Name a PEM file."
-            ),
-        )
-    return path
+            cert_file = file_of(environ, names.ENV_KAFKA_CERT_FILE, cert_field)
+            key_file = file_of(environ, names.ENV_KAFKA_KEY_FILE, cert_field)
+    return KafkaConnection(bootstrap, protocol, sasl, username, password, tokens, ca_file, cert_file, key_file)

@@ -1,7 +1,7 @@
 """The beginning of a connection to a broker: which requests it takes, and the login.
 
-PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677), in Kafka's SaslHandshake and SaslAuthenticate (KIP-152). Kafka takes
-the bytes of user and password as they are: it does not normalize them.
+PLAIN (RFC 4616), SCRAM (RFC 5802, RFC 7677) and OAUTHBEARER (RFC 7628), in Kafka's SaslHandshake and SaslAuthenticate
+(KIP-152). Kafka takes the bytes of user and password as they are: it does not normalize them.
 """
 
 from __future__ import annotations
@@ -44,14 +44,24 @@ class WrongBroker(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Who logs in, and how. Its repr shows no secret."""
+    """Who logs in, and how. `secret` is the password, or the token. Its repr shows no secret."""
 
     mechanism: SaslMechanism
     username: str
-    password: str
+    secret: str
+    extensions: tuple[tuple[str, str], ...] = ()
 
     def __repr__(self) -> str:
         return f"Login({self.mechanism.value})"
+
+    @property
+    def who(self) -> str:
+        """Who logs in, for messages."""
+        if self.mechanism is SaslMechanism.AWS_MSK_IAM:
+            return f"the identity of AWS with the access key {self.username!r}"
+        if self.mechanism is SaslMechanism.OAUTHBEARER:
+            return f"the token of client {self.username!r}" if self.username else "the token"
+        return f"user {self.username!r}"
 
 
 class _Sender(Protocol):
@@ -59,26 +69,52 @@ class _Sender(Protocol):
         """Send a request; the answer comes later."""
 
 
-async def log_in(wire: _Sender, login: Login) -> None:
-    """Log in on a connection that was just opened.
+async def log_in(wire: _Sender, login: Login, version: int = 0) -> float:
+    """Log in on a connection that was just opened, or again on one whose session ends.
 
-    Raises LoginDenied, LoginNotTaken, WrongBroker, and OSError where the connection breaks.
+    Returns the seconds after which the broker wants another login, 0 if it wants none: it says so from `version` 1 of
+    SaslAuthenticate on (KIP-368). Raises LoginDenied, LoginNotTaken, WrongBroker, and OSError where the connection
+    breaks.
     """
     code, enabled = await wire.send(_handshake(login.mechanism))
     if code != Code.NONE:
         others = f"; it takes {', '.join(enabled)}" if enabled else ""
-        raise LoginNotTaken(f"{Code.name_of(code)} for {login.mechanism.value}{others}")
+        raise LoginNotTaken(f"{Code.name_of(code)} for {login.mechanism.on_the_wire}{others}")
+    seconds = 0.0
 
     async def say(data: bytes) -> bytes:
-        code, reason, answer = await wire.send(_authenticate(data))
+        nonlocal seconds
+        code, reason, answer, lifetime_ms = await wire.send(_authenticate(data, version))
         if code != Code.NONE:
             raise LoginDenied(reason or Code.name_of(code))
+        seconds = max(0, lifetime_ms) / 1000
         return answer
 
     if login.mechanism is SaslMechanism.PLAIN:
-        await say(b"\0" + login.username.encode() + b"\0" + login.password.encode())
+        await say(b"\0" + login.username.encode() + b"\0" + login.secret.encode())
+    elif login.mechanism.has_token:
+        await _show_token(login, say)
     else:
         await _scram(login, say)
+    return seconds
+
+
+async def _show_token(login: Login, say: Callable[[bytes], Awaitable[bytes]]) -> None:
+    parts = [f"auth=Bearer {login.secret}", *(f"{name}={value}" for name, value in login.extensions)]
+    # No channel binding, and no other identity than the token's own.
+    refused = await say(b"n,,\x01" + "".join(f"{part}\x01" for part in parts).encode() + b"\x01")
+    if not refused:
+        return
+    try:  # a broker first says in JSON why it takes no token, and ends the login when it has been heard
+        await say(b"\x01")
+    except LoginDenied as error:
+        raise LoginDenied(_without(login.secret, str(error))) from None
+    raise LoginDenied(_without(login.secret, refused.decode(errors="replace")))
+
+
+def _without(secret: str, text: str) -> str:
+    """Return what a broker says without the token, which it may repeat."""
+    return text.replace(secret, "…") if secret else text
 
 
 async def _scram(login: Login, say: Callable[[bytes], Awaitable[bytes]]) -> None:
@@ -102,7 +138,7 @@ async def _scram(login: Login, say: Callable[[bytes], Awaitable[bytes]]) -> None
         raise WrongBroker("its challenge is not for this login")
     if iterations not in _ITERATIONS:
         raise WrongBroker(f"it requires {iterations} iterations")
-    salted = hashlib.pbkdf2_hmac(algorithm, login.password.encode(), salt, iterations)
+    salted = hashlib.pbkdf2_hmac(algorithm, login.secret.encode(), salt, iterations)
     bare = f"c=biws,r={shared}".encode()
     said = b",".join((first, challenge, bare))
     client_key = mac(salted, b"Client Key")
@@ -137,13 +173,13 @@ def api_versions() -> Call[Mapping[int, tuple[int, int]]]:
 
 def _handshake(mechanism: SaslMechanism) -> Call[tuple[int, list[str]]]:
     return Call(
-        SASL_HANDSHAKE, 1, (pack_string(mechanism.value),), lambda read: (read.int16(), read.array(read.string))
+        SASL_HANDSHAKE, 1, (pack_string(mechanism.on_the_wire),), lambda read: (read.int16(), read.array(read.string))
     )
 
 
-def _authenticate(data: bytes) -> Call[tuple[int, str, bytes]]:
-    def answer(read: Reader) -> tuple[int, str, bytes]:
+def _authenticate(data: bytes, version: int) -> Call[tuple[int, str, bytes, int]]:
+    def answer(read: Reader) -> tuple[int, str, bytes, int]:
         code, reason = read.int16(), read.string()
-        return code, reason, bytes(read.slice(read.int32()))
+        return code, reason, bytes(read.slice(read.int32())), read.int64() if version else 0
 
-    return Call(SASL_AUTHENTICATE, 0, (INT32.pack(len(data)) + data,), answer)
+    return Call(SASL_AUTHENTICATE, version, (INT32.pack(len(data)) + data,), answer)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Sequence
 
-from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, TopicGone
+from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError, TopicGone
 from logkeep_engine.kafka.codes import GONE, RETRIABLE, Code
 from logkeep_engine.kafka.connection import Limits
 
@@ -18,7 +19,7 @@ _FIRST_PAUSE = 0.01  # the leader of a topic that was just created is ready with
 class RetriableError(Exception):
     """A failure that may pass. `gone`: the broker does not know the topic or partition.
 
-    If it does not pass, it becomes an `error` with this `hint`.
+    If it does not pass, it becomes `refused`, where there is one, or else an `error` with this `hint`.
     """
 
     def __init__(
@@ -29,6 +30,7 @@ class RetriableError(Exception):
         timed_out: bool = False,
         error: type[BrokerUnavailable] = BrokerUnavailable,
         hint: str = "Check that the partition has a leader and that the brokers can be reached from here.",
+        refused: LogkeepError | None = None,
     ) -> None:
         super().__init__(reason)
         self.reason = reason
@@ -36,6 +38,17 @@ class RetriableError(Exception):
         self.timed_out = timed_out
         self.error = error
         self.hint = hint
+        self.refused = refused
+
+
+def joined(troubles: Sequence[RetriableError], before: str = "") -> RetriableError:
+    """Return the troubles with several brokers as one. It means what the first of them means that is about a login,
+    which is the same for all brokers."""
+    reasons = "; ".join(dict.fromkeys(trouble.reason for trouble in troubles))
+    for trouble in troubles:
+        if trouble.refused is not None or trouble.error is not BrokerUnavailable:
+            return RetriableError(before + reasons, error=trouble.error, hint=trouble.hint, refused=trouble.refused)
+    return RetriableError(before + reasons)
 
 
 class Patience:
@@ -70,6 +83,8 @@ class Patience:
                 f"Cannot {self._what}: {trouble.reason}, for {self._limits.unknown:.0f} s.",
                 hint="The topic was deleted, or deleted and created again; a new run finds what is there now.",
             ) from trouble
+        if trouble.refused is not None and now - self._since >= self._limits.outage:
+            raise trouble.refused from trouble
         if now - self._since >= self._limits.outage:
             raise trouble.error(
                 f"Cannot {self._what}: {trouble.reason}. Tried for {self._limits.outage:.0f} s.", hint=trouble.hint

@@ -5,23 +5,43 @@ written once, where the segment is written from. A stream of asyncio would copy 
 of it and out of it again, all in fresh memory. The same works over TLS.
 
 A broker answers the requests of a connection in their order, so several can be under way.
+
+Where the broker bounds the session of a login (KIP-368), the connection logs in again before it ends. A broker takes
+nothing else meanwhile: what was sent before is answered first, and what is sent then waits.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import random
 import ssl
 import struct
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
+from logkeep_engine.errors import LogkeepError
 from logkeep_engine.kafka.buffers import AnswerFrame, Buffers
 from logkeep_engine.kafka.encoding import Call, Reader, VersionMissing
-from logkeep_engine.kafka.login import BEFORE_LOGIN, Login, api_versions, log_in
+from logkeep_engine.kafka.login import (
+    BEFORE_LOGIN,
+    SASL_AUTHENTICATE,
+    Login,
+    LoginDenied,
+    LoginNotTaken,
+    WrongBroker,
+    api_versions,
+    log_in,
+)
 
 R = TypeVar("R")
+GetLogin = Callable[[], Awaitable[Login]]
+"""Returns the login as it is now: a password and a token may have been renewed."""
+
+_log = logging.getLogger(__name__)
+_RENEWED_AT = (0.8, 0.9)  # of the session's time: connections that were opened together are not renewed together
 
 _SIZE = struct.Struct(">i")
 _LARGEST = 1 << 30  # what says it is larger is not a Kafka answer
@@ -60,6 +80,10 @@ class Wire(asyncio.BufferedProtocol):
         self._frame: AnswerFrame | None = None
         self._target = memoryview(self._size)
         self._filled = 0
+        self._held: deque[tuple[Call[Any], asyncio.Future[Any]]] | None = None  # while it logs in again
+        self._used = False  # since the last login
+        self._alarm_of_session: asyncio.TimerHandle | None = None
+        self._renewing: asyncio.Task[None] | None = None
 
     # ---- for the caller
 
@@ -68,7 +92,7 @@ class Wire(asyncio.BufferedProtocol):
 
     def idle_for(self) -> float:
         """Seconds since the last answer; 0 while one is awaited."""
-        return 0.0 if self._waiting else self._loop.time() - self._since
+        return 0.0 if self._waiting or self._held else self._loop.time() - self._since
 
     def speaks(self, call: Call[R]) -> bool:
         """Return whether the broker at the other end takes requests of this version."""
@@ -90,16 +114,23 @@ class Wire(asyncio.BufferedProtocol):
         call.check_version(self.versions)
         if not self.connected():
             raise ConnectionError("the connection was closed")
+        self._used = True
+        answer: asyncio.Future[R] = self._loop.create_future()
+        if self._held is None:
+            self._put(call, answer)
+        else:
+            self._held.append((call, answer))
+        return answer
+
+    def _put(self, call: Call[R], answer: asyncio.Future[R]) -> None:
         self._correlation_id = (self._correlation_id + 1) % 2**31  # an int32 on the wire
         parts = call.encode(self._correlation_id, self._client_id)
         self._write(parts)
         if not self._waiting:
             self._since = self._loop.time()
-        answer: asyncio.Future[R] = self._loop.create_future()
         self._waiting.append(_Waiting(self._correlation_id, call, answer))
         if self._alarm is None:
             self._alarm = self._loop.call_later(self._patience, self._watch)
-        return answer
 
     def close(self, error: Exception | None = None) -> asyncio.Future[None]:
         """Close the connection; what is under way fails with `error`. The future is done when the socket is closed."""
@@ -111,6 +142,41 @@ class Wire(asyncio.BufferedProtocol):
                 self._transport.abort()  # nothing that comes can be understood any more
             self._fail(error or ConnectionError("the connection was closed"))
         return self.closed
+
+    # ---- logins
+
+    async def log_in(self, login: Login, again: GetLogin | None = None) -> None:
+        """Log in, and once more before each end of the session that the broker grants, as `again` says then. Raises
+        what `login.log_in` raises."""
+        # The broker ends no session of a client that cannot log in again: version 1 says that this one can.
+        version = min(1, max(0, self.highest(SASL_AUTHENTICATE))) if again is not None else 0
+        seconds = await log_in(_Direct(self), login, version)
+        self._used = False
+        if again is not None and seconds > 0 and self.connected():
+            self._alarm_of_session = self._loop.call_later(seconds * random.uniform(*_RENEWED_AT), self._renew, again)
+
+    def _renew(self, again: GetLogin) -> None:
+        if not self.connected():
+            return
+        if not self._used:  # nobody has asked here for that long: who does opens another connection
+            self.close()
+            return
+        self._renewing = self._loop.create_task(self._log_in_again(again))
+
+    async def _log_in_again(self, again: GetLogin) -> None:
+        try:
+            login = await again()  # a token may take its time, and nothing waits for it
+            self._held = deque()
+            await self.log_in(login, again)
+        except (LoginDenied, LoginNotTaken, WrongBroker, OSError, LogkeepError) as error:
+            _log.info("cannot log in again, so the connection is closed: %s", error)
+            self.close(ConnectionError(f"the login could not be renewed: {error}"))
+            return
+        held, self._held = self._held, None
+        self._used = bool(held)
+        for call, answer in held:
+            if not answer.done():  # else its caller has given up
+                self._put(call, answer)
 
     # ---- for asyncio
 
@@ -203,10 +269,30 @@ class Wire(asyncio.BufferedProtocol):
             self._alarm = None
         self._frame = None  # not given back: the transport may still hold a view of it
         self._filled = 0
+        if self._alarm_of_session is not None:
+            self._alarm_of_session.cancel()
+        if self._renewing is not None and self._renewing is not asyncio.current_task(self._loop):
+            self._renewing.cancel()
         waiting, self._waiting = self._waiting, deque()
-        for one in waiting:
-            if not one.answer.done():
-                one.answer.set_exception(error)
+        held, self._held = self._held or (), None
+        for answer in [*(one.answer for one in waiting), *(answer for _, answer in held)]:
+            if not answer.done():
+                answer.set_exception(error)
+
+
+class _Direct:
+    """A connection on which a login is sent while other requests are held back."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def send(self, call: Call[R]) -> asyncio.Future[R]:
+        call.check_version(self._wire.versions)
+        if not self._wire.connected():
+            raise ConnectionError("the connection was closed")
+        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._wire._put(call, answer)
+        return answer
 
 
 async def open_wire(
@@ -218,14 +304,16 @@ async def open_wire(
     patience: float,
     tls: ssl.SSLContext | None = None,
     login: Login | None = None,
+    again: GetLogin | None = None,
 ) -> Wire:
-    """Connect, and log in. Raises OSError (ssl.SSLError is one), and what `log_in` raises."""
+    """Connect, and log in; `again` gives the login for a session that ends. Raises OSError (ssl.SSLError is one), and
+    what `log_in` raises."""
     loop = asyncio.get_running_loop()
     _, wire = await loop.create_connection(lambda: Wire(buffers, client_id, patience), host, port, ssl=tls)
     try:
         wire.versions = await wire.send(api_versions())
         if login is not None:
-            await log_in(wire, login)
+            await wire.log_in(login, again)
     except BaseException:
         wire.close()
         raise

@@ -116,7 +116,8 @@ def _not_mounted(observed: Observed, pods: Sequence[PodState]) -> RunProblem | N
     for pod in pods:
         warning = observed.warnings.get(pod.name)
         if warning and pod.phase == "Pending":
-            reason = "SecretMissing" if "secret" in warning.lower() and "not found" in warning else "PodNotStarted"
+            missing = "not found" in warning or "non-existent" in warning  # the Secret, or a key of it
+            reason = "SecretMissing" if missing and "secret" in warning.lower() else "PodNotStarted"
             return _not_started(reason, f"Pod {pod.name}: {warning}")
     return None
 

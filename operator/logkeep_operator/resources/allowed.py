@@ -1,5 +1,5 @@
 """The limits that an installation sets to what resources ask for in their pods: images, service accounts, endpoints of
-object stores, and code that is not the image's.
+object stores and of those who give tokens, and code that is not the image's.
 
 A user who may create a KafkaBackup has pods made, and these can do what their account may, with what is in their image.
 They send the keys of a Secret, or the identity of their node, to the endpoint.
@@ -7,7 +7,8 @@ They send the keys of a Secret, or the identity of their node, to the endpoint.
 
 from __future__ import annotations
 
-from logkeep_engine.contract.endpoints import allow_endpoint, origin
+from logkeep_engine.contract.cluster import ClusterSpec
+from logkeep_engine.contract.endpoints import allow_endpoint, origin, origin_of_url
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.running import SparkSpec
@@ -28,6 +29,7 @@ class NotAllowed(SpecInvalid):
 def check_allowed(spec: KafkaBackupSpec | KafkaRestoreSpec, engine: EngineSettings) -> None:
     """Raises NotAllowed, whose problems name the fields and the chart's values."""
     problems = spark_not_allowed(spec.spark, engine)
+    problems += _token_endpoint(spec.cluster, engine)
     if isinstance(spec, KafkaBackupSpec):
         problems += endpoint_problems("spec.storage", spec.storage, engine)
     else:
@@ -48,6 +50,18 @@ def endpoint_problems(path: str, storage: StorageSpec | None, engine: EngineSett
         return []
     what = f"the endpoint {origin(storage.endpoint)} is not in the chart's engine.allowed.endpoints; {_ASK}"
     return [(f"{path}.endpoint", what)]
+
+
+def _token_endpoint(cluster: ClusterSpec, engine: EngineSettings) -> list[tuple[str, str]]:
+    """Problems of who gives tokens for the brokers: a secret is sent there."""
+    oauth = cluster.security.sasl.oauth if cluster.security.sasl is not None else None
+    if oauth is None or oauth.token_endpoint is None:
+        return []
+    place = origin(origin_of_url(oauth.token_endpoint))
+    if allow_endpoint(place, engine.allowed_endpoints):
+        return []
+    what = f"the endpoint {place} is not in the chart's engine.allowed.endpoints; {_ASK}"
+    return [("spec.cluster.security.sasl.oauth.tokenEndpoint", what)]
 
 
 def _images(spark: SparkSpec, engine: EngineSettings) -> list[tuple[str, str]]:

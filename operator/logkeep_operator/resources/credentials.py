@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from logkeep_engine.contract import names
-from logkeep_engine.contract.cluster import ClusterSpec, Tls
+from logkeep_engine.contract.cluster import ClusterSpec, Sasl, Tls
 from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec, StorageTls, mount_path, secret_variables
 
 # A pod has one container with one user, whose uid and groups may be the platform's: there is no one to hide files from.
@@ -77,10 +77,7 @@ def signing_access(storage: ArchiveSpec) -> Access:
 def _add_kafka(pod: Access, kafka: KafkaAccess, config_map: str | None) -> None:
     security = kafka.cluster.security_with_user
     if security.sasl is not None:
-        login = security.sasl.secret_ref
-        if security.sasl.username is None:
-            pod.env.append(_from_secret(names.ENV_KAFKA_USERNAME, login.name, login.username_key))
-        pod.env.append(_from_secret(names.ENV_KAFKA_PASSWORD, login.name, login.password_key))
+        _add_login(pod, security.sasl)
     source = _authorities(security.tls)
     if kafka.authorities is not None:
         source = _config_map(config_map, {names.KEY_KAFKA_CA: names.FILE_CA})
@@ -92,6 +89,37 @@ def _add_kafka(pod: Access, kafka: KafkaAccess, config_map: str | None) -> None:
         _mount(pod, "kafka-client", _secret(client.name, files), folder)
         pod.env.append({"name": names.ENV_KAFKA_CERT_FILE, "value": f"{folder}/{names.FILE_CLIENT_CERT}"})
         pod.env.append({"name": names.ENV_KAFKA_KEY_FILE, "value": f"{folder}/{names.FILE_CLIENT_KEY}"})
+
+
+def _add_login(pod: Access, sasl: Sasl) -> None:
+    """Mount what may be renewed while a run goes on: the kubelet changes files, and no variables."""
+    login, folder = sasl.secret_ref, names.PATH_KAFKA_LOGIN_DIR
+    if login is not None:
+        files = {login.password_key: names.FILE_PASSWORD}
+        if sasl.username is None:
+            files = {login.username_key: names.FILE_USERNAME, **files}
+            _add_file(pod, names.ENV_KAFKA_USERNAME + names.FILE_SUFFIX, folder, names.FILE_USERNAME)
+        _add_file(pod, names.ENV_KAFKA_PASSWORD + names.FILE_SUFFIX, folder, names.FILE_PASSWORD)
+        _mount(pod, "kafka-login", _secret(login.name, files), folder)
+    if sasl.oauth is not None:
+        _mount_ca(pod, _authorities(sasl.oauth.tls), names.PATH_KAFKA_TOKEN_CA_DIR, names.ENV_KAFKA_TOKEN_CA_FILE)
+        if sasl.oauth.service_account_token is not None:
+            token = {"audience": sasl.oauth.service_account_token.audience, "path": names.FILE_TOKEN}
+            source = {"projected": {"sources": [{"serviceAccountToken": token}], "defaultMode": _READABLE}}
+            _mount(pod, "kafka-token", source, names.PATH_KAFKA_TOKEN_DIR)
+            _add_file(pod, names.ENV_KAFKA_TOKEN_FILE, names.PATH_KAFKA_TOKEN_DIR, names.FILE_TOKEN)
+    if sasl.aws is not None:
+        _ignore_endpoints(pod)
+
+
+def _ignore_endpoints(pod: Access) -> None:
+    """Have no variable and no file of AWS say where keys and tokens go."""
+    if all(item["name"] != names.ENV_S3_IGNORE_ENDPOINTS for item in pod.env):
+        pod.env.append({"name": names.ENV_S3_IGNORE_ENDPOINTS, "value": "true"})
+
+
+def _add_file(pod: Access, variable: str, folder: str, file: str) -> None:
+    pod.env.append({"name": variable, "value": f"{folder}/{file}"})
 
 
 def _add_keys(pod: Access, storage: StorageSpec, keys: names.Keys) -> None:

@@ -40,6 +40,9 @@ class Listed:
         return (as_rows(records[at : at + 3]) for at in range(0, len(records), 3))
 
 
+KAFKA = ["--bootstrap-server", "h:1", "--security-protocol", "SASL_SSL", "--sasl-mechanism"]
+
+
 def records(values: Sequence[int], first: int = 0) -> list[PlainRecord]:
     return [PlainRecord(first + at, 1000 + value, 0, b"k", b"%d" % value, []) for at, value in enumerate(values)]
 
@@ -375,6 +378,13 @@ def test_an_index_of_aborted_transactions_that_is_wrong_is_said(tmp_path: Path) 
             ["--bootstrap-server", "h:1", "--security-protocol", "SASL_SSL", "--sasl-mechanism", "PLAIN"],
             "spec.cluster.security.sasl.secretRef",
         ),
+        ([*KAFKA, "PLAIN", "--token-scope", "x"], "--token-scope has no effect: it is for OAUTHBEARER"),
+        ([*KAFKA, "PLAIN", "--aws-region", "x"], "--aws-region has no effect: it is for AWS_MSK_IAM"),
+        ([*KAFKA, "AWS_MSK_IAM"], "AWS_MSK_IAM needs the region of the cluster.\nhint: Give --aws-region."),
+        ([*KAFKA, "OAUTHBEARER", "--token-scope", "x"], "--token-scope has no effect without --token-endpoint"),
+        ([*KAFKA, "OAUTHBEARER"], "LOGKEEP_KAFKA_TOKEN_FILE is not set"),
+        ([*KAFKA, "OAUTHBEARER", "--token-endpoint", "https://sso/token"], "LOGKEEP_KAFKA_USERNAME is not set"),
+        ([*KAFKA[:4], "--token-endpoint", "https://sso/token"], "--token-endpoint has no effect without --sasl-mech"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(tmp_path: Path, arguments: list[str], message: str) -> None:

@@ -41,6 +41,28 @@ def test_a_password_of_plain_without_tls_is_reported(protocol: str, mechanism: s
     assert all("PLAIN over SASL_PLAINTEXT sends the password across the network in the clear" in text for text in found)
 
 
+OAUTH = {"mechanism": "OAUTHBEARER", "secretRef": {"name": "c"}, "oauth": {"tokenEndpoint": "https://sso/token"}}
+IAM = {"mechanism": "AWS_MSK_IAM", "aws": {"region": "eu-north-1"}}
+
+
+@pytest.mark.parametrize("sasl", [OAUTH, IAM])
+def test_a_token_without_tls_is_reported(sasl: dict[str, Any]) -> None:
+    def found(protocol: str) -> tuple[str, ...]:
+        kafka = {"bootstrapServers": ["k:9092"], "security": {"protocol": protocol, "sasl": sasl}}
+        return warnings(storage(), kafka)
+
+    assert found("SASL_SSL") == ()
+    (text,) = found("SASL_PLAINTEXT")
+    assert f"{sasl['mechanism']} over SASL_PLAINTEXT sends the token across the network in the clear" in text
+
+
+def test_a_clients_secret_over_http_is_reported() -> None:
+    sasl = {**OAUTH, "oauth": {"tokenEndpoint": "http://sso/token"}}
+    kafka = {"bootstrapServers": ["k:9092"], "security": {"protocol": "SASL_SSL", "sasl": sasl}}
+    (text,) = warnings(storage(), kafka)
+    assert text.startswith("spec.cluster.security.sasl.oauth.tokenEndpoint is http://: the client's secret ")
+
+
 @pytest.mark.parametrize(
     ("endpoint", "keys", "expected"),
     [

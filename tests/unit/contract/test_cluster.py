@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import pytest
+
 from logkeep_engine.contract.cluster import ClusterSpec, SecuritySpec
+from logkeep_engine.contract.parsing import SpecInvalid, parse_model
+from tests.data.wrong_logins import WRONG_ENDPOINTS, WRONG_LOGINS
 
 
 def security(cluster: dict[str, Any]) -> SecuritySpec:
@@ -19,6 +24,7 @@ def test_a_user_with_a_password_is_a_scram_user_of_the_name_of_the_resource() ->
     found = security({"kafkaUserRef": {"name": "logkeep"}, "security": {"protocol": "SASL_SSL"}})
     assert found.sasl is not None
     assert (found.sasl.mechanism, found.sasl.username) == ("SCRAM-SHA-512", "logkeep")
+    assert found.sasl.secret_ref is not None
     assert (found.sasl.secret_ref.name, found.sasl.secret_ref.password_key) == ("logkeep", "password")
     assert found.tls is None
 
@@ -38,6 +44,7 @@ def test_name_and_keys_of_the_users_secret_can_be_said() -> None:
     user = {"name": "logkeep", "secretName": "copied", "passwordKey": "pw"}
     found = security({"kafkaUserRef": user, "security": {"protocol": "SASL_PLAINTEXT"}})
     assert found.sasl is not None
+    assert found.sasl.secret_ref is not None
     assert (found.sasl.username, found.sasl.secret_ref.name, found.sasl.secret_ref.password_key) == (
         "logkeep",
         "copied",
@@ -49,3 +56,27 @@ def test_name_and_keys_of_the_users_secret_can_be_said() -> None:
     assert found.tls.client_cert_secret_ref is not None
     client = found.tls.client_cert_secret_ref
     assert (client.name, client.certificate_key, client.private_key_key) == ("issued", "tls.crt", "tls.key")
+
+
+def login(sasl: dict[str, Any]) -> dict[str, Any]:
+    return {"bootstrapServers": ["k:1"], "security": {"protocol": "SASL_SSL", "sasl": sasl}}
+
+
+@pytest.mark.parametrize(("sasl", "message"), WRONG_LOGINS)
+def test_a_login_says_what_it_needs_and_nothing_else(sasl: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecInvalid, match=re.escape(message)):
+        parse_model(ClusterSpec, login(sasl))
+
+
+@pytest.mark.parametrize("endpoint", [*WRONG_ENDPOINTS, "https://169.254.169.254/token", "https://sso:0/token"])
+def test_a_token_endpoint_is_a_plain_url_and_no_metadata_service(endpoint: str) -> None:
+    sasl = {"mechanism": "OAUTHBEARER", "secretRef": {"name": "s"}, "oauth": {"tokenEndpoint": endpoint}}
+    with pytest.raises(SpecInvalid, match=r"security\.sasl\.oauth\.tokenEndpoint") as error:
+        parse_model(ClusterSpec, login(sasl))
+    assert "password" not in str(error.value).replace("a password", "")
+
+
+@pytest.mark.parametrize("scope", ["kafka", "api://confluent/.default", "a b"])
+def test_a_scope_is_taken(scope: str) -> None:
+    oauth = {"tokenEndpoint": "https://sso.example:8443/realms/x/token", "scope": scope}
+    parse_model(ClusterSpec, login({"mechanism": "OAUTHBEARER", "secretRef": {"name": "s"}, "oauth": oauth}))

@@ -2,6 +2,7 @@
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from logkeep_engine.contract.cluster import ClusterSpec, Protocol, SaslMechanism
 from logkeep_engine.errors import CredentialsMissing, SpecError
 from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.login import Login
+from tests.cluster.pki import Authority
 
 LOGIN = {"LOGKEEP_KAFKA_USERNAME": "ann", "LOGKEEP_KAFKA_PASSWORD": "s3cret-pw"}
 
@@ -69,7 +71,6 @@ def test_file_that_is_no_certificate_is_refused(tmp_path: Path) -> None:
 
 def test_password_is_in_the_configurations_but_never_shown() -> None:
     connection = connection_from(cluster("SASL_PLAINTEXT", "SCRAM-SHA-512"), LOGIN)
-    assert connection.password == "s3cret-pw"
     login = connection.login()
     assert login == Login(SaslMechanism.SCRAM_SHA_512, "ann", "s3cret-pw")
     assert "s3cret-pw" not in f"{connection!r} {connection} {login!r} {login}"
@@ -83,7 +84,8 @@ def test_pickle_carries_no_secret_and_reads_the_environment_of_its_reader(monkey
     monkeypatch.setenv("LOGKEEP_KAFKA_PASSWORD", "other")
     there = pickle.loads(data)
     assert isinstance(there, KafkaConnection)
-    assert (there.username, there.password, there.bootstrap) == ("bob", "other", ("k1:9092", "[::1]:9093"))
+    assert there.login() == Login(SaslMechanism.PLAIN, "bob", "other")
+    assert there.bootstrap == ("k1:9092", "[::1]:9093")
 
 
 def test_the_name_of_a_kafka_user_goes_along_and_its_password_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +100,7 @@ def test_the_name_of_a_kafka_user_goes_along_and_its_password_does_not(monkeypat
     monkeypatch.delenv("LOGKEEP_KAFKA_USERNAME", raising=False)
     monkeypatch.setenv("LOGKEEP_KAFKA_PASSWORD", "other")
     there = pickle.loads(data)
-    assert (there.username, there.password) == ("logkeep", "other")
+    assert there.login() == Login(SaslMechanism.SCRAM_SHA_512, "logkeep", "other")
 
 
 def test_the_certificate_of_a_kafka_user_is_asked_for() -> None:
@@ -119,3 +121,51 @@ def test_pickle_without_the_environment_says_what_is_missing(monkeypatch: pytest
     data = pickle.dumps(connection_from(cluster("SASL_PLAINTEXT", "PLAIN"), LOGIN))
     with pytest.raises(CredentialsMissing, match="LOGKEEP_KAFKA_USERNAME"):
         pickle.loads(data)
+
+
+OAUTH = {"mechanism": "OAUTHBEARER", "secretRef": {"name": "c"}, "oauth": {"tokenEndpoint": "https://sso/token"}}
+IAM = {"mechanism": "AWS_MSK_IAM", "secretRef": {"name": "c"}, "aws": {"region": "eu-north-1"}}
+
+
+@pytest.mark.parametrize("sasl", [OAUTH, IAM])
+def test_what_makes_tokens_stays_here_and_a_task_makes_its_own(
+    sasl: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = {"bootstrapServers": ["k1:9092"], "security": {"protocol": "SASL_SSL", "sasl": sasl}}
+    connection = connection_from(ClusterSpec.model_validate(spec), LOGIN)
+    data = pickle.dumps(connection)
+    assert b"s3cret-pw" not in data
+    assert b"ann" not in data
+    assert "s3cret-pw" not in f"{connection!r} {connection.tokens!r}"
+    for name, value in LOGIN.items():
+        monkeypatch.setenv(name, value)
+    assert pickle.loads(data) == connection
+
+
+def test_files_are_read_again_at_each_login(tmp_path: Path) -> None:
+    for name, text in (("username", "ann"), ("password", "first\n")):
+        (tmp_path / name).write_text(text)
+    environ = {f"{variable}_FILE": str(tmp_path / variable.rpartition("_")[2].lower()) for variable in LOGIN}
+    connection = connection_from(cluster("SASL_PLAINTEXT", "PLAIN"), environ | LOGIN)
+    assert connection.login() == Login(SaslMechanism.PLAIN, "ann", "first"), "a file goes before the variable"
+    (tmp_path / "password").write_text("second")
+    assert connection.login() == Login(SaslMechanism.PLAIN, "ann", "second")
+    assert connection.may_be_renewed
+    assert not connection_from(cluster("SASL_PLAINTEXT", "PLAIN"), LOGIN).may_be_renewed
+
+
+def test_one_context_serves_until_a_certificate_is_replaced(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "pki")
+    first, second = (authority.issue(name, f"/CN={name}") for name in ("first", "second"))
+    environ = {"LOGKEEP_KAFKA_CA_FILE": str(authority.cert)}
+    for variable, source in (("CERT", first.cert), ("KEY", first.key)):
+        (tmp_path / variable).write_bytes(source.read_bytes())
+        environ[f"LOGKEEP_KAFKA_{variable}_FILE"] = str(tmp_path / variable)
+    connection = connection_from(cluster("SSL", ca=True, cert=True), environ)
+    before = connection.tls()
+    assert connection.tls() is before
+    (tmp_path / "CERT").write_bytes(second.cert.read_bytes())
+    with pytest.raises(CredentialsMissing, match="certificate files cannot be used"):
+        connection.tls()  # the key is another one's
+    (tmp_path / "KEY").write_bytes(second.key.read_bytes())
+    assert connection.tls() is not before

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import json
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -135,3 +136,32 @@ def test_scram_with_sha_512_proves_the_password_and_wants_the_brokers_proof() ->
         return "v=" + base64.b64encode(server).decode()
 
     run(Broker(challenge, last), login)
+
+
+BEARER = Login(SaslMechanism.OAUTHBEARER, "client", "a-token", (("logicalCluster", "lkc-1"),))
+
+
+def test_a_token_is_shown_with_extensions_as_rfc_7628_says() -> None:
+    broker = Broker("")
+    run(broker, BEARER)
+    assert broker.heard == [b"n,,\x01auth=Bearer a-token\x01logicalCluster=lkc-1\x01\x01"]
+
+
+def test_a_broker_that_says_why_it_takes_no_token_is_heard_out() -> None:
+    said = json.dumps({"status": "invalid_token", "scope": "kafka"})
+    broker = Broker(said, "")
+    with pytest.raises(LoginDenied, match="invalid_token"):
+        run(broker, BEARER)
+    assert broker.heard[1] == b"\x01"
+
+
+def test_no_message_repeats_the_token() -> None:
+    with pytest.raises(LoginDenied) as error:
+        run(Broker("the token a-token is bad", ""), BEARER)
+    assert str(error.value) == "the token … is bad"
+    assert "a-token" not in repr(BEARER)
+
+
+def test_iam_is_oauthbearer_on_the_wire() -> None:
+    with pytest.raises(LoginNotTaken, match=r"UNSUPPORTED_SASL_MECHANISM for OAUTHBEARER; it takes PLAIN, GSSAPI"):
+        run(Broker(enabled=33), Login(SaslMechanism.AWS_MSK_IAM, "AKIA", "a-token"))

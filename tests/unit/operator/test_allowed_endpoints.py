@@ -55,6 +55,21 @@ def test_every_storage_of_a_resource_is_bound(endpoint: str | None, allowed: boo
     assert refused(restore_spec(state=state)) == ([] if allowed else ["spec.state.endpoint"])
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "allowed"),
+    [
+        ("https://minio.storage:9000/realms/x/token", True), ("http://old:9000/token", True),
+        ("http://minio.storage:9000/token", False), ("https://evil.example/realms/minio.storage:9000/token", False),
+    ],
+)  # fmt: skip
+def test_who_gives_tokens_is_bound_by_its_origin(endpoint: str, allowed: bool) -> None:
+    sasl = {"mechanism": "OAUTHBEARER", "secretRef": {"name": "c"}, "oauth": {"tokenEndpoint": endpoint}}
+    cluster = {"bootstrapServers": ["k:1"], "security": {"protocol": "SASL_SSL", "sasl": sasl}}
+    expected = [] if allowed else ["spec.cluster.security.sasl.oauth.tokenEndpoint"]
+    assert refused(backup_spec(cluster=cluster)) == expected
+    assert refused(restore_spec(cluster=cluster, source={"storage": at(None)})) == expected
+
+
 def test_without_a_word_no_endpoint_is_allowed_but_amazons_own() -> None:
     default = EngineSettings("engine:1")
     assert refused(backup_spec(storage=at("https://minio.storage:9000")), default) == ["spec.storage.endpoint"]

@@ -77,8 +77,8 @@ SECURE = backup_spec(
 def test_driver_and_executors_get_credentials_by_reference_only() -> None:
     for pod in pods_of(run(SECURE)):
         found = environment(pod)
-        assert found["LOGKEEP_KAFKA_USERNAME"] == {"secretKeyRef": {"name": "user", "key": "username"}}
-        assert found["LOGKEEP_KAFKA_PASSWORD"] == {"secretKeyRef": {"name": "user", "key": "password"}}
+        assert found["LOGKEEP_KAFKA_USERNAME_FILE"] == "/etc/logkeep/kafka-login/username"
+        assert found["LOGKEEP_KAFKA_PASSWORD_FILE"] == "/etc/logkeep/kafka-login/password"
         assert found["AWS_ACCESS_KEY_ID"] == {"secretKeyRef": {"name": "s3", "key": "accessKeyId"}}
         assert found["AWS_SECRET_ACCESS_KEY"] == {"secretKeyRef": {"name": "s3", "key": "secretAccessKey"}}
         assert found["AWS_SESSION_TOKEN"] == {"secretKeyRef": {"name": "s3", "key": "sessionToken", "optional": True}}
@@ -90,7 +90,54 @@ def test_driver_and_executors_get_credentials_by_reference_only() -> None:
             mounts.items() >= {"kafka-ca": "/etc/logkeep/kafka-ca", "kafka-client": "/etc/logkeep/kafka-client"}.items()
         )
         secrets = {v["name"]: v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v}
-        assert secrets == {"kafka-ca": "ca", "kafka-client": "client"}
+        assert secrets == {"kafka-login": "user", "kafka-ca": "ca", "kafka-client": "client"}
+
+
+def sasl_pods(sasl: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    security = {"protocol": "SASL_SSL", "sasl": sasl}
+    return tuple(pods_of(run(backup_spec(cluster={"bootstrapServers": ["kafka:9093"], "security": security}))))
+
+
+def test_a_login_is_in_files_which_the_kubelet_replaces() -> None:
+    secret = {"name": "client", "usernameKey": "id", "passwordKey": "pw"}
+    for pod in sasl_pods({"mechanism": "PLAIN", "secretRef": secret}):
+        (volume,) = (volume for volume in pod["volumes"] if volume["name"] == "kafka-login")
+        items = [{"key": "id", "path": "username"}, {"key": "pw", "path": "password"}]
+        assert volume["secret"] == {"secretName": "client", "items": items, "defaultMode": 0o444}
+        mount = {"name": "kafka-login", "mountPath": "/etc/logkeep/kafka-login", "readOnly": True}
+        assert mount in pod["containers"][0]["volumeMounts"]  # without subPath: such a file is never replaced
+
+
+def test_a_client_of_a_provider_has_its_secret_and_whom_to_trust() -> None:
+    oauth = {"tokenEndpoint": "https://sso/token", "tls": {"caConfigMapRef": {"name": "corporate"}}}
+    for pod in sasl_pods(
+        {"mechanism": "OAUTHBEARER", "username": "backup", "secretRef": {"name": "client"}, "oauth": oauth}
+    ):
+        found = environment(pod)
+        assert "LOGKEEP_KAFKA_USERNAME_FILE" not in found
+        assert found["LOGKEEP_KAFKA_PASSWORD_FILE"] == "/etc/logkeep/kafka-login/password"
+        assert found["LOGKEEP_KAFKA_TOKEN_CA_FILE"] == "/etc/logkeep/kafka-token-ca/ca.crt"
+        assert {v["name"]: v["configMap"]["name"] for v in pod["volumes"] if v["name"] == "kafka-token-ca"} == {
+            "kafka-token-ca": "corporate"
+        }
+
+
+def test_driver_and_executors_get_a_token_of_their_account_for_the_audience() -> None:
+    oauth = {"serviceAccountToken": {"audience": "kafka"}}
+    for pod in sasl_pods({"mechanism": "OAUTHBEARER", "oauth": oauth}):
+        assert environment(pod)["LOGKEEP_KAFKA_TOKEN_FILE"] == "/etc/logkeep/kafka-token/token"
+        (volume,) = (volume for volume in pod["volumes"] if volume["name"] == "kafka-token")
+        token = {"serviceAccountToken": {"audience": "kafka", "path": "token"}}
+        assert volume["projected"] == {"sources": [token], "defaultMode": 0o444}
+
+
+def test_no_variable_of_aws_says_who_gives_a_role_for_msk() -> None:
+    storage = {"uri": "file:///archive/kafka", "volume": {"claimName": "backups"}}
+    security = {"protocol": "SASL_SSL", "sasl": {"mechanism": "AWS_MSK_IAM", "aws": {"region": "eu-north-1"}}}
+    cluster = {"bootstrapServers": ["kafka:9098"], "security": security}
+    for pod in pods_of(run(backup_spec(cluster=cluster, storage=storage))):
+        assert [item["name"] for item in pod["containers"][0]["env"]].count("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS") == 1
+        assert not any(volume["name"].startswith("kafka-") for volume in pod["volumes"])
 
 
 def test_workload_identity_leaves_the_environment_alone() -> None:

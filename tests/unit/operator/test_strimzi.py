@@ -119,6 +119,7 @@ def test_a_load_balancer_has_several_addresses() -> None:
 def test_the_users_name_is_that_of_the_resource() -> None:
     sasl = access(said("scram", USER)).cluster.security_with_user.sasl
     assert sasl is not None
+    assert sasl.secret_ref is not None
     assert (sasl.mechanism, sasl.username, sasl.secret_ref.name) == ("SCRAM-SHA-512", "logkeep", "logkeep")
 
 
@@ -261,7 +262,9 @@ def test_pods_elsewhere_get_the_authority_from_the_runs_config_map() -> None:
     for pod in both:
         found = environment(pod)
         assert found["LOGKEEP_KAFKA_CA_FILE"] == "/etc/logkeep/kafka-ca/ca.crt"
-        assert found["LOGKEEP_KAFKA_PASSWORD"] == {"secretKeyRef": {"name": "logkeep", "key": "password"}}
+        assert found["LOGKEEP_KAFKA_PASSWORD_FILE"] == "/etc/logkeep/kafka-login/password"
+        login = volumes(pod)["kafka-login"]["secret"]
+        assert (login["secretName"], login["items"]) == ("logkeep", [{"key": "password", "path": "password"}])
         assert volumes(pod)["kafka-ca"]["configMap"] == {
             "name": "nightly-0123456789-request",
             "items": [{"key": "kafka-ca.crt", "path": "ca.crt"}],

@@ -1,0 +1,86 @@
+"""A secret of a login: its text, or the file that holds it now. The kubelet replaces the files of a Secret that has
+changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from logkeep_engine.contract import names
+from logkeep_engine.errors import CredentialsMissing, by_place
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """`where`: the field of the resource that promises it. Its repr shows no text."""
+
+    where: str
+    variable: str
+    text: str = field(default="", repr=False)
+    path: str = ""
+
+    def read(self) -> str:
+        """Return the secret as it is now. Raises CredentialsMissing."""
+        if not self.path:
+            return self.text
+        try:
+            found = Path(self.path).read_text().rstrip("\r\n")
+        except (OSError, ValueError) as error:
+            raise CredentialsMissing(
+                f"{self.where}: {self.variable} names {self.path}, which cannot be read: {error}.", hint=_file_hint()
+            ) from error
+        if not found:
+            raise CredentialsMissing(
+                f"{self.where}: {self.variable} names {self.path}, which is empty.", hint=_file_hint()
+            )
+        return found
+
+
+def secret(environ: Mapping[str, str], name: str, where: str) -> Secret:
+    """Return the secret of a variable, or of the file that the variable of the same name and _FILE names. Raises
+    CredentialsMissing if there is none."""
+    in_file = name + names.FILE_SUFFIX
+    if environ.get(in_file):
+        found = Secret(where, in_file, path=environ[in_file])
+        found.read()
+        return found
+    if not environ.get(name):
+        raise CredentialsMissing(
+            f"{where}: the environment variable {name} is not set, nor is {in_file}.",
+            hint=by_place(
+                "The operator sets one of them from the Secret: check its keys.",
+                "A command does not read Secrets: set one of the variables.",
+            ),
+        )
+    return Secret(where, name, text=environ[name])
+
+
+def _variable(environ: Mapping[str, str], name: str, where: str) -> str:
+    value = environ.get(name)
+    if not value:
+        raise CredentialsMissing(
+            f"{where}: the environment variable {name} is not set.",
+            hint=by_place(
+                "The operator sets it from the Secret or the ConfigMap: check its keys.",
+                "A command does not read Secrets: set the variable.",
+            ),
+        )
+    return value
+
+
+def file_of(environ: Mapping[str, str], name: str, where: str) -> str:
+    """Return the path that a variable holds. Raises CredentialsMissing if there is no file."""
+    path = _variable(environ, name, where)
+    if not Path(path).is_file():
+        raise CredentialsMissing(
+            f"{where}: {name} names {path}, which is not a file.",
+            hint=by_place(
+                "Check that the Secret or the ConfigMap has the key and is mounted there.", "Name a PEM file."
+            ),
+        )
+    return path
+
+
+def _file_hint() -> str:
+    return by_place("Check that the Secret has the key and is mounted there.", "Name a file that holds it.")
