@@ -53,6 +53,7 @@ def _other_kafkas() -> None:
 def _strimzi() -> None:
     for release in tools.STRIMZI:
         tools.strimzi_crds(release)
+    tools.strimzi_oauth_jars()
 
 
 def _go_programs(*programs: Callable[[], object]) -> None:
@@ -79,7 +80,7 @@ DEMO = (
 TESTS = (
     Part("Kafka's classes", _kafka_classes, ("broker-classes", "kafka-classes", "kafka-test-jars")),
     Part("other Kafkas", _other_kafkas, ("streams-classes", "streams-jars")),
-    Part("Strimzi's CRDs", _strimzi, ("strimzi-crds",)),
+    Part("Strimzi's CRDs and logins", _strimzi, ("strimzi-crds", "strimzi-oauth")),
     Part("builder of the site", tools.docs, ("docs",)),
     Part("Azurite", tools.azurite, ("azurite", "node-js")),
     Part("kernel's tests", kernel.compile_tests, ("kernel-tests",)),

@@ -98,6 +98,13 @@ def slow_store_class_path() -> tuple[str, ...]:
 
 
 @once
+def strimzi_oauth_jars() -> Path:
+    """The folder with the jars of Strimzi's library for brokers that check tokens."""
+    pom = FILES / "strimzi-oauth" / "pom.xml"
+    return cache.build("strimzi-oauth", cache.digest(pom), lambda folder: _copy_jars(folder, pom))
+
+
+@once
 def strimzi_crds(release: str) -> Path:
     """The folder with the CRDs that a release of Strimzi installs: Kafka, KafkaNodePool, KafkaUser and KafkaTopic.
 

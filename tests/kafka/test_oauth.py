@@ -19,6 +19,7 @@ from logkeep_engine.spark.in_driver import InDriverRunner
 from logkeep_engine.spark.nursery import Nursery
 from tests.cluster.kafka import JVM, STEADY, KafkaBroker
 from tests.cluster.pki import Authority
+from tests.cluster.strimzi_oauth import StrimziOAuthBroker
 from tests.cluster.tokens import AUDIENCE, TokenServer
 from tests.data.topics import create_topic
 from tests.kafka.backing_up import Topics, numbers
@@ -330,3 +331,25 @@ def test_a_secret_that_is_missing_is_named(tokens: TokenServer) -> None:
     login = {"mechanism": "OAUTHBEARER", "oauth": {"serviceAccountToken": {"audience": AUDIENCE}}}
     with pytest.raises(CredentialsMissing, match=r"oauth\.serviceAccountToken: .*LOGKEEP_KAFKA_TOKEN_FILE is not set"):
         connect("k:1", "SASL_SSL", {}, sasl=login)
+
+
+def test_strimzis_library_takes_the_same_logins_and_refuses_the_same_tokens(
+    issuer: TokenServer, tokens: TokenServer, unique: str
+) -> None:
+    with StrimziOAuthBroker(issuer) as broker:
+        create_topic(broker.bootstrap, unique)
+        for spoil in ({"forges": True}, {"seconds": -60}):
+            tokens.__dict__.update(spoil)
+            assert "refused the token of client 'backup'" in str(refused(client_of(broker, tokens)))
+            tokens.well()
+        tokens.seconds = 8
+
+        async def work() -> None:
+            async with RawClient(client_of(broker, tokens)) as client:
+                await write_for(client, unique, 0.1)
+                before = set(map(id, wires(client)))
+                await write_for(client, unique, 18)
+                assert before <= set(map(id, wires(client))), "a connection was closed"
+
+        run(work())
+        assert len(tokens.issued) >= 3
