@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from logkeep_engine.cli.example import ExampleBackup
 from logkeep_engine.cli.options import Debug, ExpectCommit, Output, OutputFormat, spread
 from logkeep_engine.cli.resource import File, run_resource
 from logkeep_engine.cli.running import DryRun, SparkOptions
@@ -28,6 +29,7 @@ def backup(
     expect_commit: ExpectCommit = None,
     take_over: TakeOver = None,
     dry_run: DryRun = False,
+    example: ExampleBackup = False,
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
 ) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from logkeep_engine.cli.errors import errors
+from logkeep_engine.cli.example import ExampleRestore
 from logkeep_engine.cli.options import Confirm, Debug, Output, OutputFormat, options_of, refuse, spread
 from logkeep_engine.cli.output import print_lines, say
 from logkeep_engine.cli.resource import File, run_resource
@@ -125,6 +126,7 @@ def restore(
     *,
     emitted: EmitFileOptions,
     dry_run: DryRun = False,
+    example: ExampleRestore = False,
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
 ) -> None:
