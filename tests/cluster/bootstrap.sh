@@ -96,7 +96,9 @@ install_packages() {
       "$venv/bin/python" -m pip download "${locked[@]}" --dest "$fetched.partial" -r requirements.lock
     mv "$fetched.partial" "$fetched"
   fi
-  step "installing Python packages" \
+  # Wheels that are made here are not compressed: they are unpacked at once, and pyspark's jars do not get smaller.
+  printf '[bdist_wheel]\ncompression = stored\n' >"$venv/stored.cfg"
+  DIST_EXTRA_CONFIG=$venv/stored.cfg step "installing Python packages" \
     "$venv/bin/python" -m pip install "${locked[@]}" --no-index --find-links "$fetched" -r requirements.lock
   touch "$venv/complete"
   say "installed the locked Python packages in $((SECONDS - started)) s"

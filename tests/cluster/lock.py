@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 LOCKS = {
     ROOT / "requirements.lock": ("pyproject.toml", "--all-extras", "--group", "dev", "--group", "build"),
     tools.FILES / "docs.lock": ("--group", "docs"),
-    tools.FILES / "programs.lock": ("--group", "programs"),
+    tools.FILES / "programs.lock": ("--group", "programs", "--no-deps"),
 }
 OLDEST_PYTHON = "3.11"
 

@@ -53,10 +53,11 @@ class Installation:
 
     release = "logkeep"
 
-    def __init__(self, node: Node, s3: S3Server, namespace: str = "logkeep") -> None:
+    def __init__(self, node: Node, s3: S3Server, namespace: str = "logkeep", helm: Path | None = None) -> None:
         self.node = node
         self.s3 = s3
         self.namespace = namespace
+        self._helm = helm or tools.helm()
         self.api = node.connection
 
     def install(self, values: Mapping[str, Any] | None = None) -> None:
@@ -83,7 +84,7 @@ class Installation:
     def helm(self, *arguments: str, stdin: str | None = None) -> str:
         """Run Helm in the operator's namespace; returns what it printed."""
         place = ["--kubeconfig", str(self.node.kubeconfig), "--namespace", self.namespace]
-        return system.run([tools.helm(), *arguments, *place], stdin=stdin).stdout
+        return system.run([self._helm, *arguments, *place], stdin=stdin).stdout
 
     def acting(self) -> str:
         """The process of the operator that holds the Lease: its pod's name, and a mark of its own. Empty for none."""

@@ -62,17 +62,17 @@ def _go_programs(*programs: Callable[[], object]) -> None:
 
 
 def _programs_of_the_demo() -> None:
-    _go_programs(tools.kube, tools.versitygw, tools.helm)
+    _go_programs(tools.kube, tools.versitygw, tools.helm_4)
 
 
 def _programs_of_tests() -> None:
     as_root = [tools.netpol] if system.is_root() else []
-    _go_programs(tools.fake_gcs, tools.health, tools.kfake, tools.promtool, *as_root)
+    _go_programs(tools.helm, tools.fake_gcs, tools.health, tools.kfake, tools.promtool, *as_root)
 
 
 DEMO = (
     Part("images", _images, ("images", "containerd-seed")),
-    Part("Kubernetes, S3 server, Helm", _programs_of_the_demo, ("go", "kube", "versitygw", "helm")),
+    Part("Kubernetes, S3 server, Helm", _programs_of_the_demo, ("go", "kube", "versitygw", "helm-4")),
     Part("Kafka", _kafka, ("java", "kafka-jars", "kafka-formatted")),
 )
 """The parts that `make demo` runs, the longest first. Neither it nor its build may ask for anything else."""
@@ -84,7 +84,11 @@ TESTS = (
     Part("builder of the site", tools.docs, ("docs",)),
     Part("Azurite", tools.azurite, ("azurite", "node-js")),
     Part("kernel's tests", kernel.compile_tests, ("kernel-tests",)),
-    Part("other servers and tools", _programs_of_tests, ("fake-gcs-server", "health", "kfake", "promtool", "netpol")),
+    Part(
+        "other servers and tools",
+        _programs_of_tests,
+        ("helm", "fake-gcs-server", "health", "kfake", "promtool", "netpol"),
+    ),
 )
 """The parts that only tests run."""
 

@@ -45,7 +45,7 @@ def tell(stack: ExitStack, kept: Path | None) -> int:
         broker = stack.enter_context(KafkaBroker(host=node.ip, netns=node.netns, jvm=SMALL_JVM))
         s3 = stack.enter_context(S3Server(host=node.ip, netns=node.netns))
         s3.create_bucket(BUCKET)
-    installation = Installation(node, s3)
+    installation = Installation(node, s3, helm=tools.helm_4())
     if kept:
         _write_environment(kept, node, broker, s3)
     try:
