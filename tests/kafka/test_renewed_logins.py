@@ -23,6 +23,7 @@ from tests.cluster.kafka import STEADY, KafkaBroker
 from tests.data.topics import create_topic
 from tests.kafka.logging_in import connect, put, wires, write_for
 from tests.kafka.raw import run
+from tests.kafka.restores import committed
 
 SESSION = 6
 SCRAM = {"mechanism": "SCRAM-SHA-512", "secretRef": {"name": "login"}}
@@ -63,6 +64,25 @@ def test_a_session_is_renewed_on_an_open_connection(brief_broker: KafkaBroker, u
                 assert before <= set(map(id, wires(client))), "a connection was closed"
 
         run(work())
+
+
+def test_requests_that_are_under_way_while_a_login_is_renewed_are_all_answered(
+    brief_broker: KafkaBroker, unique: str
+) -> None:
+    """A broker takes nothing but the login meanwhile: what was sent before is answered, what comes then waits."""
+    create_topic(brief_broker.bootstrap, unique)
+    environ = {names.ENV_KAFKA_USERNAME: brief_broker.username, names.ENV_KAFKA_PASSWORD: brief_broker.password}
+    connection = connect(brief_broker.sasl_bootstrap, "SASL_PLAINTEXT", environ, sasl=SCRAM)
+
+    async def work() -> int:
+        async with RawClient(connection) as client:
+            first = await write_for(client, unique, 0.1)
+            before = set(map(id, wires(client)))
+            counts = await asyncio.gather(*(write_for(client, unique, 2.5 * SESSION) for _ in range(8)))
+            assert before <= set(map(id, wires(client))), "a connection was closed"
+            return first + sum(counts)
+
+    assert run(work()) == len(committed(brief_broker, unique))
 
 
 def test_a_password_that_is_changed_in_a_run_is_taken_from_its_file(

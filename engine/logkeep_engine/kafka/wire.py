@@ -158,7 +158,7 @@ class Wire(asyncio.BufferedProtocol):
     def _renew(self, again: GetLogin) -> None:
         if not self.connected():
             return
-        if not self._used:  # nobody has asked here for that long: who does opens another connection
+        if not self._used and not self._waiting:  # nobody has asked here for that long: who does opens another one
             self.close()
             return
         self._renewing = self._loop.create_task(self._log_in_again(again))
