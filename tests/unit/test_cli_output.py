@@ -53,6 +53,17 @@ def test_a_narrow_terminal_cuts_no_cell_and_folds_facts(monkeypatch: pytest.Monk
     assert lines[3:] == ["state  many words", "       that are many", "run    r1"]
 
 
+def test_a_terminal_breaks_sentences_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = printed(Terminal(), 68, monkeypatch)
+    assert lines[1] == f"{LONG}  5000000  it is long,"
+    assert lines[2].split() == ["too"]
+    assert max(map(len, lines[1:])) <= 68
+
+
+def test_a_pipe_gets_each_row_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert printed(io.StringIO(), 68, monkeypatch)[1] == f"{LONG}  5000000  it is long, too"
+
+
 @pytest.mark.parametrize("out", [io.StringIO, Terminal])
 def test_no_line_has_blanks_at_its_end(out: type[io.StringIO], monkeypatch: pytest.MonkeyPatch) -> None:
     lines = printed(out(), 40, monkeypatch)

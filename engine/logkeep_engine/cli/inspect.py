@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 Partitions = Annotated[bool, typer.Option("--partitions", help="Show a line for each partition, not for each topic.")]
 
 
+Wide = Annotated[
+    bool, typer.Option("--wide", help="Also show the runs, segments and first times of topics, and the ends of runs.")
+]
+
+
 ShowsClusterState = Annotated[
     bool, typer.Option("--cluster-state", help="Also show the archived ACLs, client quotas and SCRAM users.")
 ]
@@ -54,6 +59,7 @@ def inspect(
     *,
     server: Server,
     partitions: Partitions = False,
+    wide: Wide = False,
     cluster_state: ShowsClusterState = False,
     at: At = None,
     costs: CostOptions,
@@ -62,7 +68,7 @@ def inspect(
 ) -> None:
     """Show what an archive holds: runs, topics, consumer groups; what a restore to a time would give; what it costs."""
     with errors(debug):
-        show(server.archive(uri), output, costs, partitions=partitions, at=at, cluster_state=cluster_state)
+        show(server.archive(uri), output, costs, partitions=partitions, at=at, cluster_state=cluster_state, wide=wide)
 
 
 def show(
@@ -73,21 +79,22 @@ def show(
     partitions: bool,
     at: str | None,
     cluster_state: bool,
+    wide: bool = False,
     retention: Retention | None = None,
 ) -> None:
     """Print what an archive holds, what a restore to the time `at` would give, or what the archive costs, with the
     `retention` of its resource. Raises SpecError."""
     if costs.cost:
-        others = {"--at": at, "--partitions": partitions, "--cluster-state": cluster_state}
+        others = {"--at": at, "--partitions": partitions, "--cluster-state": cluster_state, "--wide": wide}
         refuse(others, "has no effect with --cost, which shows nothing else")
         show_cost(archive, costs, output, retention)
         return
     costs.refuse_without_cost()
     if at is None:
-        show_archive(archive, output, partitions=partitions, cluster_state=cluster_state)
+        show_archive(archive, output, partitions=partitions, cluster_state=cluster_state, wide=wide)
         return
     refuse({"--partitions": partitions}, "has no effect with --at, which shows every partition")
-    refuse({"--cluster-state": cluster_state}, "has no effect with --at")
+    refuse({"--cluster-state": cluster_state, "--wide": wide}, "has no effect with --at")
     show_point(archive, at, output)
 
 
@@ -145,7 +152,7 @@ def _offset_range(start: int, end: int) -> str:
     return f"{start} to {end - 1}" if start < end else "-"
 
 
-def show_archive(archive: Archive, output: Output, *, partitions: bool, cluster_state: bool) -> None:
+def show_archive(archive: Archive, output: Output, *, partitions: bool, cluster_state: bool, wide: bool) -> None:
     """Print what an archive holds."""
     from logkeep_engine.archive.history.compacted import with_snapshots
     from logkeep_engine.archive.maintenance.inspect import describe
@@ -166,7 +173,7 @@ def show_archive(archive: Archive, output: Output, *, partitions: bool, cluster_
     if output is Output.JSON:
         print_json(described.to_json())
     else:
-        _print_archive(described, partitions)
+        _print_archive(described, partitions=partitions, wide=wide)
         if cluster_state:
             _print_cluster_state(described)
 
@@ -185,7 +192,7 @@ def _cluster_state(archive: Archive, state: ArchiveState) -> ClusterState | None
         return None
 
 
-def _print_archive(archive: Description, partitions: bool) -> None:
+def _print_archive(archive: Description, *, partitions: bool, wide: bool) -> None:
     out = stdout()
     head = (
         ("archive", archive.archive_id),
@@ -204,7 +211,7 @@ def _print_archive(archive: Description, partitions: bool) -> None:
     out.print(facts(head))
     for lost in archive.lost_commits:
         say(f"warning: the catalog has lost its last commits: {lost}")
-    out.print(_partitions(archive) if partitions else _topics(archive))
+    out.print(_partitions(archive) if partitions else _topics(archive, wide=wide))
     if partitions and any(part.snapshots for topic in archive.topics for part in topic.partitions):
         out.print(_snapshots(archive))
     if any(topic.incarnations > 1 for topic in archive.topics):
@@ -213,7 +220,7 @@ def _print_archive(archive: Description, partitions: bool) -> None:
         out.print(_branches(archive))
     if any(part.generation for topic in archive.topics for part in topic.partitions):
         out.print(_generations(archive))
-    out.print(_runs(archive))
+    out.print(_runs(archive, wide=wide))
     groups = table("consumer group", "topic", "partition", "offset")
     for group in archive.groups:
         for position in group.positions:
@@ -223,22 +230,24 @@ def _print_archive(archive: Description, partitions: bool) -> None:
         out.print(groups)
 
 
-def _runs(archive: Description) -> Table:
-    """Return a line for each run, with its kind if not all are backups."""
+def _runs(archive: Description, *, wide: bool) -> Table:
+    """Return a line for each run, with its kind if not all are backups, and its message if one has any."""
     kinds = any(run.kind != BACKUP for run in archive.runs)
-    heads = ("began", "ended", "outcome", "records", "size", "segments", "message")
+    messages = any(run.message for run in archive.runs)
+    ended, segments = (("ended",), ("segments",)) if wide else ((), ())
+    heads = ("began", *ended, "outcome", "records", "size", *segments, *(("message",) if messages else ()))
     found = table("run", *(["kind"] if kinds else []), *heads)
     for run in archive.runs:
         found.add_row(
             run.run_id,
             *([run.kind] if kinds else []),
-            run.begin_time,
-            run.end_time or "-",
+            _time(run.begin_time, wide=wide),
+            *([run.end_time or "-"] if wide else []),
             run.outcome,
             str(run.records),
             human_bytes(run.bytes),
-            str(run.segments),
-            run.message,
+            *([str(run.segments)] if wide else []),
+            *([run.message] if messages else []),
         )
     return found
 
@@ -290,31 +299,40 @@ def _print_cluster_state(archive: Description) -> None:
             stdout().print(found)
 
 
-def _topics(archive: Description) -> Table:
+def _topics(archive: Description, *, wide: bool) -> Table:
     """Return a line for each topic. `complete to` is the point that a restore brings back: everything that was
     committed in Kafka before it."""
-    found = table(
-        "topic", "partitions", "runs", "segments", "records", "size", "first", "last", "complete to", "lost or missing"
-    )
+    lacking = {id(topic): _lacking(topic) for topic in archive.topics}
+    more = ("runs", "segments", "first") if wide else ()
+    short = ("lost or missing",) if wide or any(lacking.values()) else ()
+    found = table("topic", "partitions", "records", "size", *more, "last", "complete to", *short)
     for topic in archive.topics:
-        lacking = [
-            end - start
-            for part in topic.partitions
-            for start, end in (*((gap.start, gap.end) for gap in part.gaps), *part.holes)
-        ]
+        offsets = lacking[id(topic)]
         found.add_row(
             _name(topic),
             str(len(topic.partitions)),
-            str(topic.runs),
-            str(topic.segments),
             str(topic.records),
             human_bytes(topic.bytes),
-            topic.times.first_time or "-",
-            topic.times.last_time or "-",
-            topic.complete_time or "-",
-            so_many(sum(lacking), "offset") if lacking else "-",
+            *((str(topic.runs), str(topic.segments), topic.times.first_time or "-") if wide else ()),
+            _time(topic.times.last_time, wide=wide),
+            _time(topic.complete_time, wide=wide),
+            *((so_many(offsets, "offset") if offsets else "-",) if short else ()),
         )
     return found
+
+
+def _time(text: str, *, wide: bool) -> str:
+    """Return a time, to the second if the line must fit."""
+    return text if text and wide else f"{text.partition('.')[0].removesuffix('Z')}Z" if text else "-"
+
+
+def _lacking(topic: InspectedTopic) -> int:
+    """Return how many offsets of a topic are lost or missing."""
+    return sum(
+        end - start
+        for part in topic.partitions
+        for start, end in (*((gap.start, gap.end) for gap in part.gaps), *part.holes)
+    )
 
 
 def _partitions(archive: Description) -> Table:

@@ -46,6 +46,7 @@ __all__ = [
 ]
 
 _NO_END = 1_000_000  # columns of a line
+_SENTENCES = ("message", "why")  # columns
 MAX_FAULTS = 20  # printed for a refused restore; all are in the archive's damage.json
 
 
@@ -132,10 +133,13 @@ class _DataTable(Table):
 
 
 class _WideTable(_DataTable):
-    """A table as wide as its cells. A terminal that is narrower folds its lines; a cell that is cut says nothing."""
+    """A table as wide as its cells; in a narrower terminal, sentences are broken between words. If that does not make
+    it fit, the terminal folds its lines: a cell that is cut says nothing."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        return super().__rich_console__(console, options.update(width=_NO_END))
+        whole = options.update(width=_NO_END)
+        fits = self.__rich_measure__(console, whole).minimum <= options.max_width
+        return super().__rich_console__(console, options if fits else whole)
 
 
 def table(*columns: str) -> Table:
@@ -143,7 +147,7 @@ def table(*columns: str) -> Table:
     table = _WideTable(box=None, pad_edge=False, header_style="bold", title_justify="left")
     for column in columns:
         right = column in ("partition", "partitions", "runs", "records", "size", "segments", "offset")
-        table.add_column(column, justify="right" if right else "left", no_wrap=True)
+        table.add_column(column, justify="right" if right else "left", no_wrap=column not in _SENTENCES)
     return table
 
 

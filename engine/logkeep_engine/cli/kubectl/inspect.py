@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from logkeep_engine.cli.costing import CostOptions
 from logkeep_engine.cli.errors import errors
-from logkeep_engine.cli.inspect import At, Partitions, ShowsClusterState, show
+from logkeep_engine.cli.inspect import At, Partitions, ShowsClusterState, Wide, show
 from logkeep_engine.cli.kubectl import lines
 from logkeep_engine.cli.kubectl.endpoints import Endpoints
 from logkeep_engine.cli.kubectl.options import Resource, Where
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 def inspect(
     name: Resource,
     partitions: Partitions = False,
+    wide: Wide = False,
     cluster_state: ShowsClusterState = False,
     at: At = None,
     *,
@@ -71,6 +72,7 @@ def inspect(
                 output,
                 costs,
                 partitions=partitions,
+                wide=wide,
                 at=at,
                 cluster_state=cluster_state,
                 retention=_retention(body),
