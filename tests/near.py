@@ -79,6 +79,7 @@ PACKAGES: Mapping[str, Near] = {
                 "forged_backup_plan",
                 "cluster_state",
                 "everything",
+                "created_again",
                 "divergence",
                 "dry_run",
                 "follower_reads",

