@@ -117,13 +117,18 @@ def apiserver() -> Iterator[ApiServer]:
 
 
 @pytest.fixture(scope="session")
-def node() -> Iterator[Node]:
-    """A Kubernetes node that runs pods, with Logkeep's images of the code as it is."""
+def _root() -> None:
+    """Nothing, where a Kubernetes node can run."""
     if not system.is_root():
         reason = "a Kubernetes node needs root"
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def node(_root: None) -> Iterator[Node]:
+    """A Kubernetes node that runs pods, with Logkeep's images of the code as it is."""
     with Node() as started:
         for image in images.logkeep_images().values():
             started.load(image)

@@ -49,7 +49,8 @@ if ((${#missing[@]})); then
       ours=$policy
     fi
     log=$cache/apt.log
-    (while sleep 10; do say "installing ${#missing[@]} Debian packages: $(tail -n 1 "$log" | cut -c1-80)"; done) &
+    # It holds neither the lock nor what reads the output of this script.
+    (while sleep 10; do say "installing ${#missing[@]} Debian packages: $(tail -n 1 "$log" | cut -c1-80)"; done) >&2 9>&- &
     ticker=$!
     if ! { apt-get -q update && apt-get -q install --yes --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
       tail -n 30 "$log" >&2

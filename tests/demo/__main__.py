@@ -8,7 +8,7 @@ import os
 import sys
 from contextlib import ExitStack
 
-from tests.cluster import prepare
+from tests.cluster import prepare, system
 from tests.demo import background, story
 
 
@@ -18,6 +18,9 @@ def main(arguments: list[str]) -> int:
         return background.stop()
     if arguments:
         print(f"usage: python -m tests.demo [stop], not {' '.join(arguments)}", file=sys.stderr)
+        return 2
+    if not system.is_root():
+        print("the demo starts a Kubernetes node, for which it must be root", file=sys.stderr)
         return 2
     with prepare.demo():
         if os.environ.get("KEEP", "0") not in ("", "0"):

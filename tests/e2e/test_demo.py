@@ -9,6 +9,7 @@ import pytest
 pytestmark = pytest.mark.timeout(900)
 
 
+@pytest.mark.usefixtures("_root")
 def test_the_demo_brings_every_record_back_and_asks_for_nothing_outside_its_list() -> None:
     """A part outside the list would be built in the middle of it: `tests.cluster.cache.only` ends it then."""
     command = [sys.executable, "-m", "tests.demo"]

@@ -26,7 +26,7 @@ LOCAL = {
 
 
 @pytest.fixture
-def empty_node() -> Iterator[Node]:
+def empty_node(_root: None) -> Iterator[Node]:
     with Node() as node:
         for image in images.logkeep_images().values():
             node.load(image)

@@ -13,6 +13,7 @@ import pytest
 from tests.cluster import cache, prepare, system
 from tests.cluster.process import wait_until
 from tests.cluster.progress import Progress, here
+from tests.demo import __main__ as demo
 
 ROOT = Path(__file__).parents[3]
 
@@ -117,6 +118,14 @@ def test_the_demo_may_not_ask_for_what_is_not_in_its_list(own_cache: Path) -> No
         with refused:
             cache.build("azurite", "1", lambda _: None)
     cache.build("azurite", "1", lambda _: None)
+
+
+def test_the_demo_says_that_it_must_be_root_before_it_builds_anything(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(system, "is_root", lambda: False)
+    assert demo.main([]) == 2
+    assert capfd.readouterr().err == "the demo starts a Kubernetes node, for which it must be root\n"
 
 
 def test_a_kind_belongs_to_one_part() -> None:
