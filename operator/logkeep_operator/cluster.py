@@ -227,7 +227,7 @@ class KubernetesCluster:
     def apply(self, body: Mapping[str, Any]) -> None:
         """Apply the object on the server's side: our fields get the given values, fields of others stay."""
         metadata = body["metadata"]
-        path = object_path(body["kind"], metadata["namespace"], metadata["name"])
+        path = object_path(body["kind"], metadata.get("namespace"), metadata["name"])
         query = {**_AS_OPERATOR, "force": "true"}
         self._call("PATCH", path, body=body, query=query, content_type="application/apply-patch+yaml")
 

@@ -4,6 +4,7 @@ dry run becomes a restore, and everybody is told."""
 from __future__ import annotations
 
 import json
+import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.apiserver.conftest import apply_permissions, install_crds
+from tests.apiserver.conftest import apply_permissions, chart, install_crds, service_account_kubeconfig
 from tests.apiserver.operator import ROOT, Namespace, Operator, result, run_id_of, wait_for
 from tests.apiserver.test_operator import selfcheck
 from tests.cluster import names, system
@@ -163,3 +164,50 @@ def test_what_old_crds_hide_is_there_again_with_the_new_ones_and_no_restore_runs
     assert namespace.status("krst", "again")["lastHandledRunAgain"] == "1"
     assert len([job for job in namespace.items("jobs") if job["metadata"]["name"].startswith("again-")]) == 1
     assert namespace.condition("krst", "again", "Ready")["reason"] == "RunSucceeded"
+
+
+def hook(api: ApiServer, folder: Path) -> Path:
+    """The chart's hook before an upgrade, as far as it needs no pod: its account, its rights and its CRDs. Returns the
+    kubeconfig of the account; the CRDs are in the folder."""
+    shown = chart("--set", "crds.upgrade=true", "--show-only", "templates/crds-upgrade.yaml")
+    bodies = {body["kind"]: body for body in yaml.safe_load_all(shown)}
+    for kind in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding"):
+        api.kubectl("apply", "-f", "-", stdin=json.dumps(bodies[kind]))
+    (container,) = bodies["Job"]["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == ["python3", "-m", "logkeep_operator.apply_crds", "/crds"]
+    for name, text in bodies["ConfigMap"]["data"].items():
+        (folder / name).write_text(text)
+    return service_account_kubeconfig(api, bodies["Job"]["metadata"]["name"], folder / "kubeconfig")
+
+
+def applied(kubeconfig: Path, *folders: Path) -> tuple[int, str]:
+    """The exit code of the hook's program, and what it says."""
+    environment = {"KUBECONFIG": str(kubeconfig), "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'engine'}"}
+    command: list[str | Path] = [sys.executable, "-m", "logkeep_operator.apply_crds", *folders]
+    done = system.run(command, env=environment, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_hook_of_an_upgrade_applies_the_crds_with_the_rights_that_the_chart_gives_it(
+    api: ApiServer, operator_kubeconfig: Path, old_crds: Callable[[], None], tmp_path: Path
+) -> None:
+    old_crds()
+    code, said = applied(hook(api, tmp_path), tmp_path)
+    assert code == 0, said
+    assert "kafkabackups.logkeep.dev is applied" in said
+    wait_for("our CRDs", lambda: not any(lacks(api, plural, path) for plural in LACKED for path in LACKED[plural]))
+    by_hook = [api.connection.get(f"{CRDS}/{plural}.logkeep.dev") or {} for plural in LACKED]
+    new_crds(api)
+    by_kubectl = [api.connection.get(f"{CRDS}/{plural}.logkeep.dev") or {} for plural in LACKED]
+    assert [crd["spec"] for crd in by_hook] == [crd["spec"] for crd in by_kubectl]  # Helm reads numbers as it likes
+
+
+def test_a_hook_that_may_not_or_has_nothing_to_apply_stops_the_upgrade(
+    api: ApiServer, operator_kubeconfig: Path, tmp_path: Path
+) -> None:
+    hook(api, tmp_path)
+    code, said = applied(operator_kubeconfig, tmp_path)  # the operator itself may not change CRDs
+    assert code == 1
+    assert "kafkabackupruns.logkeep.dev was not applied" in said
+    assert "forbidden" in said
+    assert applied(operator_kubeconfig) == (2, "logkeep: name a folder with CRDs as *.json\n")

@@ -60,7 +60,7 @@ class Installation:
         self._helm = helm or tools.helm()
         self.api = node.connection
 
-    def install(self, values: Mapping[str, Any] | None = None) -> None:
+    def install(self, values: Mapping[str, Any] | None = None, chart: Path = CHART) -> None:
         """Install the chart with the images of the node, and the S3 server as an allowed endpoint."""
         images = {
             "image": {"repository": "localhost/logkeep-operator", "tag": "dev", "pullPolicy": "Never"},
@@ -73,7 +73,7 @@ class Installation:
             "upgrade",
             "--install",
             self.release,
-            str(CHART),
+            str(chart),
             "--create-namespace",
             "--wait",
             "--timeout",

@@ -32,6 +32,14 @@ app.kubernetes.io/part-of: logkeep
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
+{{/* The labels of what is there for a moment only. They must not be those by which the operator's pods are found. */}}
+{{- define "logkeep.hookLabels" -}}
+app.kubernetes.io/name: {{ include "logkeep.chartName" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: crds
+app.kubernetes.io/part-of: logkeep
+{{- end }}
+
 {{/* Takes the values of an image (image), where they are (at), and the whole chart (root). Without a registry in front,
 whoever pulls an image takes it from Docker's own, where it is somebody else's. */}}
 {{- define "logkeep.image" -}}

@@ -28,6 +28,7 @@ _NAME, _LABEL = re.compile(DNS_NAME), re.compile(DNS_LABEL)
 class _Place:
     api_version: str
     plural: str
+    of_cluster: bool = False
 
     def base(self, api_version: str | None) -> str:
         version = api_version or self.api_version
@@ -37,6 +38,7 @@ class _Place:
 _PLACES = {
     **{kind: _Place(API_VERSION, PLURALS[kind]) for kind in (BACKUP, RESTORE, BACKUP_RUN)},
     "ConfigMap": _Place("v1", "configmaps"),
+    "CustomResourceDefinition": _Place("apiextensions.k8s.io/v1", "customresourcedefinitions", of_cluster=True),
     "Event": _Place("v1", "events"),
     "Job": _Place("batch/v1", "jobs"),
     "Kafka": _Place(f"{STRIMZI_GROUP}/v1", "kafkas"),
@@ -94,7 +96,7 @@ def api_path(
         segments += ["namespaces", namespace]
     segments.append(place.plural)
     if name is not None:
-        if namespace is None or not is_name(name):
+        if (namespace is None) is not place.of_cluster or not is_name(name):
             raise NotAName(f"{name!r} is not the name of a {kind}, so no request is made.")
         segments.append(name)
     if part is not None:

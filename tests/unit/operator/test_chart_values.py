@@ -104,7 +104,7 @@ def test_objects_are_named_as_the_overrides_say(values: tuple[str, ...], name: s
 
 def test_all_that_the_chart_makes_is_part_of_logkeep() -> None:
     """By this label people find what an installation has made."""
-    for body in render("metrics.dashboard.enabled=true", "metrics.prometheusRule.enabled=true"):
+    for body in render("metrics.dashboard.enabled=true", "metrics.prometheusRule.enabled=true", "crds.upgrade=true"):
         assert body["metadata"]["labels"]["app.kubernetes.io/part-of"] == "logkeep", body["metadata"]["name"]
 
 
@@ -169,6 +169,27 @@ def test_a_variable_of_the_chart_is_not_set_twice() -> None:
 )  # fmt: skip
 def test_wrong_values_are_refused(value: str) -> None:
     assert "values don't meet the specifications" in refused(value)
+
+
+def test_crds_are_applied_before_an_upgrade_only_if_that_is_asked_for() -> None:
+    asked = [body for body in render("crds.upgrade=true") if body["metadata"]["name"].endswith("logkeep-crds")]
+    assert [body for body in render() if body["metadata"]["name"].endswith("logkeep-crds")] == []
+    assert {body["kind"] for body in asked} == {
+        "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "ConfigMap", "Job",
+    }  # fmt: skip
+    for body in asked:
+        said = body["metadata"]["annotations"]
+        assert (said["helm.sh/hook"], said["helm.sh/hook-delete-policy"]) == (
+            "pre-upgrade", "before-hook-creation,hook-succeeded",
+        )  # fmt: skip
+    (job,) = (body for body in asked if body["kind"] == "Job")
+    pod = job["spec"]["template"]
+    operators = one("Deployment")["spec"]["selector"]["matchLabels"]
+    assert not operators.items() <= pod["metadata"]["labels"].items()  # its Service and its budget leave it out
+    (crds,) = (body["data"] for body in asked if body["kind"] == "ConfigMap")
+    assert len(json.dumps(crds)) < 900_000  # a ConfigMap has room for 1 MiB
+    for value in ("watchNamespaces={a}", "rbac.create=false"):
+        assert "crds.upgrade needs rights in the whole cluster" in refused("crds.upgrade=true", value)
 
 
 # ---- defaults of runs
