@@ -5,6 +5,7 @@ hangs.
 here: `bootstrap.sh` calls it when there is nothing else.
 """
 
+import re
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 EVERY = 10.0
 """Seconds between two lines."""
 _WIDTH = 72
+_BUILDAH = re.compile(r"(?:\[\d+/\d+\] )?STEP \d+/\d+")
 
 
 def note(line: str) -> None:
@@ -31,7 +33,7 @@ class Step:
         self.began = time.monotonic()
         self.total = 0
         self._tell = tell
-        self._last = ""
+        self._last = self._mark = ""
         self._done = 0
 
     def expect(self, total: int) -> None:
@@ -43,9 +45,13 @@ class Step:
         if line.strip():
             self._last = " ".join(line.split())
             self._done += 1
+            if found := _BUILDAH.match(self._last):
+                self._mark, self._last = found[0], self._last[found.end() :].lstrip(": ")
 
     def __str__(self) -> str:
         where = self._tell() if self._tell else self._last
+        if self._mark:
+            where = f"{self._mark}: {where}"
         if self.total:
             where = f"{self._done} of {self.total}, {where}" if where else f"0 of {self.total}"
         short = where if len(where) <= _WIDTH else where[: _WIDTH - 1] + "…"

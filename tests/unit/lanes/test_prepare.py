@@ -12,7 +12,7 @@ import pytest
 
 from tests.cluster import cache, prepare, system
 from tests.cluster.process import wait_until
-from tests.cluster.progress import Progress, here
+from tests.cluster.progress import Progress, Step, here
 from tests.demo import __main__ as demo
 
 ROOT = Path(__file__).parents[3]
@@ -64,6 +64,14 @@ def test_steps_of_several_threads_are_in_one_line() -> None:
     both.wait(60)
     thread.join()
     assert progress.line() == ""
+
+
+def test_a_build_of_an_image_says_at_which_of_its_steps_it_is() -> None:
+    step = Step("images")
+    step.said("[4/9] STEP 2/7: RUN apt-get update\n")
+    assert at_once(str(step)) == "images 0 s ([4/9] STEP 2/7: RUN apt-get update)"
+    step.said("Unpacking tini ...\n")
+    assert at_once(str(step)) == "images 0 s ([4/9] STEP 2/7: Unpacking tini ...)"
 
 
 def test_what_a_command_prints_says_where_it_is() -> None:
