@@ -6,6 +6,7 @@ Text of others becomes a part of a page by `escaped` only; cells of tables are e
 from __future__ import annotations
 
 import time
+from calendar import timegm
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from itertools import cycle
@@ -21,6 +22,7 @@ LEFT, RIGHT, TOP = 100, 860, 8
 _BELOW = 30
 _LINES = 4  # across a plot, at most
 _TICKS = 8  # below it, at most
+_LAST_YEARS = 253_000_000_000_000  # years after 9987: a record may say any, and calendars end
 _SECOND, _MINUTE, _DAY = 1000, 60_000, 86_400_000
 _TICK_WIDTHS = (
     *(1, 2, 5, 10, 20, 50, 100, 200, 500),
@@ -36,7 +38,7 @@ overflow-wrap:anywhere}
 h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}h3{font-size:1em}
 table{border-collapse:collapse}td,th{padding:.25em .9em .25em 0;text-align:left;vertical-align:top}
 tr+tr td{border-top:1px solid #e3e7ec}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
-td.n,th{overflow-wrap:normal}td:first-child{min-width:6em}
+td.n,th{overflow-wrap:normal}td.n,th.n{white-space:nowrap}td:first-child{min-width:6em}
 .good,.open,.bad{padding:.1em .55em;border-radius:.6em;white-space:nowrap}
 .good{background:#d9f2e0;color:#0d5a2a}.open{background:#fff0c9;color:#6b4a00}.bad{background:#fbd9d6;color:#8a150c}
 svg{display:block;max-width:100%;height:auto;margin-bottom:1em}svg text{font:12px system-ui,sans-serif;fill:#56606e}
@@ -127,11 +129,26 @@ def _ticks(begin: int, end: int) -> Iterator[str]:
     while (end - begin) // width >= _TICKS:
         width *= 10
     pattern = "%Y-%m-%d" if width >= _DAY else "%m-%d %H:%M" if width >= _MINUTE else "%H:%M:%S"
-    for at in range(-(-begin // width) * width, end + 1, width):
+    for at in _moments(begin, end, width):
         x = LEFT + (at - begin) / (end - begin) * (RIGHT - LEFT)
         label = _formatted(pattern, at) + (f".{at % _SECOND:03}" if width < _SECOND else "")
         yield f'<line class="axis" x1="{x:.2f}" y1="{HEIGHT}" x2="{x:.2f}" y2="{HEIGHT + 10}"/>'
         yield f'<text x="{x:.2f}" y="{HEIGHT + 24}" text-anchor="middle">{label}</text>'
+
+
+def _moments(begin: int, end: int, width: int) -> Iterator[int]:
+    """Yield round times, about `width` apart: the first days of months and years, Mondays, or multiples of a time."""
+    months = round(width / (365.25 * _DAY / 12))
+    if months and begin >= 0 and end < _LAST_YEARS:
+        date = time.gmtime(begin / 1000)
+        number = -(-(date.tm_year * 12 + date.tm_mon - 1) // months) * months
+        while (at := timegm((number // 12, number % 12 + 1, 1, 0, 0, 0)) * 1000) <= end:
+            if at >= begin:
+                yield at
+            number += months
+        return
+    monday = 4 * _DAY if width % (7 * _DAY) == 0 else 0  # the times of Unix begin on a Thursday
+    yield from range(-(-(begin - monday) // width) * width + monday, end + 1, width)
 
 
 def moment(ms: float) -> str:

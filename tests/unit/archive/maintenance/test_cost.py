@@ -157,7 +157,10 @@ def test_without_a_second_run_growth_is_not_known_and_nothing_is_projected(archi
     del state.runs["run-2"]
     found = cost(archive, state, prices=Prices.model_validate(PRICES))
     assert (found.growth, found.projections, found.topics[0].bytes_per_day) == (None, (), None)
-    assert "not known" in page_of(found)
+    page = page_of(found)
+    assert "not known" in page
+    assert re.search(r"\d\d:\d\d:\d\d\.\d{3}<", page) is None, "an axis of one run has hours, not milliseconds"
+    assert re.search(r">\d\d-\d\d \d\d:00<", page) is not None
 
 
 def test_a_retention_saves_what_it_removes_now_and_holds_the_growth_later(archive: Archive) -> None:

@@ -66,7 +66,8 @@ def _archived(runs: Sequence[BackedUp]) -> Iterator[str]:
     """Yield the bytes that runs have archived, as bars over the times of their ends."""
     if not runs:
         return
-    first, last = min(run.end for run in runs), max(run.end for run in runs)
+    last = max(run.end for run in runs)
+    first = min(last - DAY_MS, *(run.end for run in runs))  # one run alone would have an axis of milliseconds
     width = max(1, -(-(last + 1 - first) // _BARS))
     bars: dict[int, int] = {}
     for run in runs:
