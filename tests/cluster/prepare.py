@@ -50,10 +50,11 @@ def _other_kafkas() -> None:
     streams.program()
 
 
-def _strimzi() -> None:
+def _of_others() -> None:
     for release in tools.STRIMZI:
         tools.strimzi_crds(release)
     tools.strimzi_oauth_jars()
+    tools.velero_crds()
 
 
 def _go_programs(*programs: Callable[[], object]) -> None:
@@ -80,7 +81,7 @@ DEMO = (
 TESTS = (
     Part("Kafka's classes", _kafka_classes, ("broker-classes", "kafka-classes", "kafka-test-jars")),
     Part("other Kafkas", _other_kafkas, ("streams-classes", "streams-jars")),
-    Part("Strimzi's CRDs and logins", _strimzi, ("strimzi-crds", "strimzi-oauth")),
+    Part("CRDs and logins of Strimzi and Velero", _of_others, ("strimzi-crds", "strimzi-oauth", "velero-crds")),
     Part("builder of the site", tools.docs, ("docs",)),
     Part("Azurite", tools.azurite, ("azurite", "node-js")),
     Part("kernel's tests", kernel.compile_tests, ("kernel-tests",)),

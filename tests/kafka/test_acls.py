@@ -209,7 +209,7 @@ CREATED = {
     "CREATE on topic restored.": r"create topic .* \(ACL CREATE\)",
     "WRITE on topic restored.": "WRITE on any topic",
 }
-READ_BACK = {"READ on topic restored.": "may not read topic .*; nothing was written. Give the user the ACL READ"}
+READ_BACK = {"READ on topic restored.": "may not read topic .*; nothing was written. Give the user the ACL READ on it"}
 
 
 def test_a_backup(bed: Bed) -> None:
@@ -336,6 +336,7 @@ def test_a_drill(bed: Bed) -> None:
         "drill": {"prefix": f"{bed.unique}-drill-"},
     }
     needed = {right.replace("restored.", "drill-"): said for right, said in (CREATED | READ_BACK).items()}
+    needed["READ on topic drill-"] += r"\.$"
     needed["DELETE on topic drill-"] = "nothing was written. Give the user the ACL DELETE"
     assert_needed(bed, granted, lambda number: said_by(lambda: bring_back(spec, number)), needed)
 

@@ -306,7 +306,8 @@ class RestorePlanner:
             self._check_created([choice for choice in choices if choice.target not in existing], replaced)
         if self._spec.verify is RestoreVerification.FULL or self._context.drill is not None:
             with refusals:
-                refuse_unreadable(self._context.connection, [choice.target for choice in choices])
+                targets = [choice.target for choice in choices]
+                refuse_unreadable(self._context.connection, targets, drill=self._context.drill is not None)
         return warnings, suitable
 
     def _check_keeping(

@@ -14,9 +14,9 @@ from logkeep_engine.restore.model.selection import shown
 from logkeep_engine.restore.streams.same import deletion_refused, transactional_id
 
 
-def refuse_unreadable(connection: KafkaConnection, targets: Sequence[str]) -> None:
+def refuse_unreadable(connection: KafkaConnection, targets: Sequence[str], *, drill: bool) -> None:
     """Raises BrokerRefused for a user who may not read all of these topics, whether they exist or not: a verification
-    reads them back."""
+    reads them back. A `drill` is always verified."""
 
     async def ask() -> list[str]:
         async with RawClient(connection) as client:
@@ -27,7 +27,8 @@ def refuse_unreadable(connection: KafkaConnection, targets: Sequence[str]) -> No
         raise BrokerRefused(
             f"The verification reads what was restored, and the user may not read "
             f"{'topic' if one else f'{len(topics)} topics:'} {shown(topics)}; nothing was written.",
-            hint=f"Give the user the ACL READ on {'it' if one else 'them'}. verify: Counts does not need it.",
+            hint=f"Give the user the ACL READ on {'it' if one else 'them'}."
+            + ("" if drill else " verify: Counts does not need it."),
         )
 
 
