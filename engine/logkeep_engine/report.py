@@ -223,7 +223,6 @@ class Reporter:
                 self._advance(known, at, item.records, item.bytes)
                 if at >= item.end:
                     self._complete(known)
-            state.samples.append(_Sample(self._clock(), totals.offsets_done, totals.bytes))
             state.version += 1
 
     def update(self, update: PartitionUpdate) -> None:
@@ -234,7 +233,7 @@ class Reporter:
             if item is None or item.done:
                 return
             self._advance(item, max(item.start, min(update.at, item.end)), update.records, update.bytes)
-            item.partition.topic.moved = self._clock()
+            self._moved(item)
             self._state.version += 1
 
     def done(self, task: int, records: int, bytes: int) -> None:
@@ -244,9 +243,17 @@ class Reporter:
             if item is None or item.done:
                 return
             self._advance(item, item.end, records, bytes)
-            item.partition.topic.moved = self._clock()
+            self._moved(item)
             self._complete(item)
             self._state.version += 1
+
+    def _moved(self, item: _RangeState) -> None:
+        """Note when a task has told something. The rate begins with the first: until then Java and executors start, and
+        a time left that counted this would be far too long."""
+        state, now = self._state, self._clock()
+        item.partition.topic.moved = now
+        if not state.samples:
+            state.samples.append(_Sample(now, state.totals.offsets_done, state.totals.bytes))
 
     def _advance(self, item: _RangeState, at: int, records: int, size: int) -> None:
         partition, totals = item.partition, self._state.totals

@@ -240,6 +240,18 @@ def test_rate_and_time_left_go_by_the_last_half_minute() -> None:
     assert (run.snapshot().bytes_per_second, run.snapshot().seconds_left) == (None, None)
 
 
+def test_the_time_until_tasks_begin_does_not_count() -> None:
+    clock = Clock()
+    run = many_topics(clock, 10)
+    clock.now += 60  # executors start
+    assert run.snapshot().seconds_left is None
+    for done in range(11):
+        run.update(update(0, done, done, done * 1000))
+        progress = run.snapshot()
+        clock.now += 1
+    assert (progress.bytes_per_second, progress.seconds_left) == (1000, 990)
+
+
 def test_a_task_that_begins_again_gives_no_negative_rate() -> None:
     clock = Clock()
     run = many_topics(clock, 1)
