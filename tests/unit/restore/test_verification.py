@@ -118,3 +118,13 @@ class TestReport:
             assert RecordTimes.together(parts) == RecordTimes(10, ((0, 3, 30), (5, 3, 30)))
         many = RecordTimes(0, tuple((number, 1, 1) for number in range(64)))
         assert RecordTimes.together([many], 10) == RecordTimes(3, tuple((number, 8, 8) for number in range(8)))
+
+
+def test_the_page_accounts_for_each_partition_that_its_summary_counts() -> None:
+    page = page_of(report(partition(0, Verdict.VERIFIED), idle=[TAKEN], empty=1))
+    assert "2 verified, 1 not verified, 0 different" in page
+    listed = page.partition("<h2>Partitions</h2>")[2]
+    assert listed.count("<tr>") == 2, "the head, and the partition with records"
+    assert "And 1 partition without records in the archive and in the target." in listed
+    assert "And 1 partition above to which nothing was restored." in listed
+    assert "And " not in page_of(report(partition(0, Verdict.VERIFIED))).partition("<h2>Partitions</h2>")[2]

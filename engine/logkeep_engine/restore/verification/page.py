@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from logkeep_engine.archive.maintenance.record_digests import RecordTimes
-from logkeep_engine.contract.values import human_bytes
+from logkeep_engine.contract.values import human_bytes, so_many
 from logkeep_engine.page import WIDTH, Html, document, escaped, moment, table
 from logkeep_engine.restore.verification.document import VerificationReport
 from logkeep_engine.restore.verification.plots import plots_of
@@ -31,7 +31,7 @@ def page_of(report: VerificationReport) -> str:
             _summary(report),
             *_plots(report),
             *_differences(report, shown),
-            *_partitions(shown),
+            *_partitions(report, shown),
         ),
     )
 
@@ -112,7 +112,7 @@ def _bar(name: str, at: float, width: float, words: str) -> str:
     return f'<rect class="{name}" x="{at:.2f}" y="0" width="{width:.2f}" height="14">{title}</rect>'
 
 
-def _partitions(shown: Sequence[VerifiedPartition]) -> list[str]:
+def _partitions(report: VerificationReport, shown: Sequence[VerifiedPartition]) -> list[str]:
     rows = [
         (
             item.target,
@@ -126,4 +126,11 @@ def _partitions(shown: Sequence[VerifiedPartition]) -> list[str]:
     ]
     heads = ("Topic", "#Partition", "", "#Records of the archive", "#Read back", "#Bytes")
     more = [f"<p>And {len(shown) - MAX_ROWS} more.</p>"] if len(shown) > MAX_ROWS else []
+    # So that the rows are as many as the summary counts.
+    if report.empty:
+        more.append(
+            f"<p>And {so_many(report.empty, 'partition')} without records in the archive and in the target.</p>"
+        )
+    if report.idle:
+        more.append(f"<p>And {so_many(len(report.idle), 'partition')} above to which nothing was restored.</p>")
     return ["<h2>Partitions</h2>", table(heads, rows), *more]
