@@ -2,6 +2,7 @@
 who does not ask for it is refused."""
 
 import os
+import pickle
 import socket
 import time
 from collections.abc import Iterator, Mapping
@@ -113,6 +114,13 @@ def test_an_upload_is_given_up_and_what_is_left_of_others_deleted_with_the_heade
     assert server.uploads(demands.bucket) == []
     assert demands.refused == []
     assert any(line.startswith("DELETE") and "uploadId" in line for line in demands.lines)
+
+
+def test_a_worker_process_sends_the_headers_too(demands: Demands) -> None:
+    storage = pickle.loads(pickle.dumps(opened(demands)))
+    write(storage, "a", PART_BYTES + 1)
+    assert storage.read_range("a", 0, 1) == b"\0"
+    assert demands.refused == []
 
 
 def test_a_store_that_encrypts_otherwise_is_refused(demands: Demands) -> None:
