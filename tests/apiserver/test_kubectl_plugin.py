@@ -313,8 +313,21 @@ def test_inspect_warns_of_an_archive_that_lacks_what_the_status_knows(archived: 
             assert "orders" in shown.stdout
 
 
+def test_a_place_is_tried_with_the_secret_that_the_resource_names(archived: Namespace, s3: S3Server) -> None:
+    logkeep, allowed = administrator(archived), ("--allow-endpoint", s3.endpoint)
+    report = logkeep.json("storage", "check", "nightly", *allowed, "--read-only")
+    assert (report["usable"], report["roles"]) == (True, ["reader"])
+    report = logkeep.json("storage", "check", "kbak/nightly", *allowed)
+    assert report["roles"][:3] == ["reader", "writer", "pruner"]
+    assert report["left"] == []
+    refused = logkeep("storage", "check", "nightly")
+    assert "EndpointNotAllowed" in refused.output
+
+
 def test_inspect_of_an_archive_on_a_volume_says_where_to_read_it(namespace: Namespace) -> None:
     make(namespace, storage={"uri": "file:///archive/a", "volume": {"claimName": "disk"}})
+    done = administrator(namespace)("storage", "check", "nightly")
+    assert "Run `logkeep storage check file:///archive/a` in a pod" in " ".join(done.output.split())
     done = administrator(namespace)("inspect", "nightly")
     assert done.exit_code == 2
     assert "The archive file:///archive/a is on the claim disk, which only pods can read." in done.stderr
@@ -328,6 +341,7 @@ LACKING: dict[tuple[str, ...], str] = {
     ("restore", "nightly", "--cluster-of", "nightly"): "get on kafkabackups.logkeep.dev",
     ("logs", "nightly", "--run", "r"): "list on pods",
     ("inspect", "nightly"): "get on kafkabackups.logkeep.dev",
+    ("storage", "check", "nightly"): "get on kafkabackups.logkeep.dev",
 }
 
 

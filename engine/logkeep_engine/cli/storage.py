@@ -68,12 +68,18 @@ def check(
     """Try all that an archive needs of a place, name the right that is missing, and delete what was written. Sends
     about 100 MiB. Exit code 2 if something is missing."""
     with errors(debug):
-        if read_only:
-            refuse({"--role": role}, "has no effect with --read-only, which is for a reader")
-            show_check(check_archive(place.storage(uri)), uri, Role.READER, output)
-            return
-        report = check_new(uri, place.storage)
-        show_check(report, uri, role or Role.PRUNER, output)
+        try_storage(uri, place.storage, read_only=read_only, role=role, output=output)
+
+
+def try_storage(
+    uri: str, open_at: Callable[[str], Storage], *, read_only: bool, role: Role | None, output: Output
+) -> None:
+    """Do what the command does with a storage, which `open_at` opens at a URI."""
+    if read_only:
+        refuse({"--role": role}, "has no effect with --read-only, which is for a reader")
+        show_check(check_archive(open_at(uri)), uri, Role.READER, output)
+    else:
+        show_check(check_new(uri, open_at), uri, role or Role.PRUNER, output)
 
 
 def check_archive(opened: Storage) -> CheckReport:

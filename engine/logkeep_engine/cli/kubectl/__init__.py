@@ -18,7 +18,7 @@ import typer
 from logkeep_engine.cli.commands import CONTEXT_SETTINGS, Commands
 from logkeep_engine.cli.errors import open_stdout
 from logkeep_engine.cli.explain import explain
-from logkeep_engine.cli.kubectl import inspect, logs, restore, run, status, topics
+from logkeep_engine.cli.kubectl import inspect, logs, restore, run, status, storage, topics
 from logkeep_engine.cli.kubectl.options import EXIT_CODES
 from logkeep_engine.cli.options import Version
 from logkeep_engine.cli.output import say
@@ -38,6 +38,7 @@ app = typer.Typer(
 )
 for command in (status.status, run.run, restore.restore, topics.topics, logs.logs, inspect.inspect, explain):
     app.command(epilog=EXIT_CODES)(command)
+app.add_typer(storage.app)
 
 
 @app.callback(help=app.info.help, epilog=EXIT_CODES)

@@ -58,12 +58,9 @@ def inspect(
 
         cluster = where.connect()
         body = resource_named(cluster, name)
-        raw = _place(cluster, body)
-        given = endpoints.endpoint
-        spec = parse_model(ArchiveSpec, {**raw, "endpoint": given} if given else raw)
-        endpoints.check(cluster, spec)
+        spec = allowed_storage(cluster, body, endpoints)
         with ExitStack() as files:
-            storage = _open(cluster, spec, files)
+            storage = open_named(cluster, spec, files)
             storage.check()
             archive = Archive.open(storage)
             _compare_with_status(archive, cluster, body, spec.uri)
@@ -98,6 +95,14 @@ def _compare_with_status(archive: Archive, cluster: Kubernetes, body: Mapping[st
         say(f"warning: {error}")
 
 
+def allowed_storage(cluster: Kubernetes, body: Mapping[str, Any], endpoints: Endpoints) -> ArchiveSpec:
+    """Return the storage that a resource names, with the endpoint that an option gives. Raises EndpointNotAllowed."""
+    raw, given = _place(cluster, body), endpoints.endpoint
+    spec = parse_model(ArchiveSpec, {**raw, "endpoint": given} if given else raw)
+    endpoints.check(cluster, spec)
+    return spec
+
+
 def _place(cluster: Kubernetes, body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the storage that a resource names, as written, or that the KafkaBackup of a restore names."""
     path = ("spec", "storage") if body["kind"] == BACKUP else ("spec", "source", "storage")
@@ -116,15 +121,16 @@ def _retention(body: Mapping[str, Any]) -> Retention | None:
     return parse_model(Retention, said) if isinstance(said, Mapping) else None
 
 
-def _open(cluster: Kubernetes, spec: ArchiveSpec, files: ExitStack) -> Storage:
-    """Return the storage, opened with what the resource names. `files` keeps what the client reads later."""
+def open_named(cluster: Kubernetes, spec: ArchiveSpec, files: ExitStack, command: str = "logkeep inspect") -> Storage:
+    """Return the storage, opened with what the resource names. `files` keeps what the client reads later. `command`
+    does the same in a pod."""
     from logkeep_engine.storage import open_storage
 
     if spec.uri.startswith("file:"):
         claim = f"the claim {spec.volume.claim_name}" if spec.volume is not None else "a volume"
         raise StorageRefused(
             f"The archive {spec.uri} is on {claim}, which only pods can read.",
-            hint=f"Run `logkeep inspect {spec.uri}` in a pod of the engine's image that mounts it there.",
+            hint=f"Run `{command} {spec.uri}` in a pod of the engine's image that mounts it there.",
         )
     spec = spec.model_copy(update={"signing": None})  # whose keys are the driver's; LOGKEEP_SIGNING_DIR has one's own
     environ = dict(os.environ)
