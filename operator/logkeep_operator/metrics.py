@@ -9,7 +9,7 @@ from datetime import datetime
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, MetricsHandler
 
 from logkeep_engine.contract.values import parse_timestamp
-from logkeep_operator.api import DrillStatus, Key, Status
+from logkeep_operator.api import DrillStatus, Key, Status, StatusOutcome
 from logkeep_operator.serving import serve
 
 
@@ -153,6 +153,10 @@ class Metrics:
     def seen(self, key: Key, status: Status, created: datetime | None) -> None:
         """Show the state of a resource, as its status has it."""
         self._keys.add(key)
+        # Without a series of 0 before it, the first run that ends has no increase.
+        self._started.labels(key.kind, key.namespace)
+        for outcome in StatusOutcome:
+            self._finished.labels(key.kind, key.namespace, outcome.value)
         success = parse_timestamp(status.last_success_time)
         self._last_success.labels(*key).set(success.timestamp() if success is not None else 0)
         if key.is_backup:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from logkeep_operator.api import Key, Status, StatusOutcome
 from logkeep_operator.metrics import Metrics
 from tests.cluster import system, tools
 from tests.unit.operator.chart import CHART, ROOT, one, refused, render
@@ -37,6 +38,16 @@ def metrics() -> set[str]:
 
 def named(expression: str) -> set[str]:
     return set(re.findall(r"\blogkeep_\w+", expression))
+
+
+def test_the_first_run_that_ends_is_an_increase() -> None:
+    """A counter that begins with 1 has none, so a graph of runs showed none on the first day."""
+    watched, key = Metrics(), Key("KafkaBackup", "team", "nightly")
+    labels = {"kind": "KafkaBackup", "namespace": "team", "outcome": "Failed"}
+    watched.seen(key, Status(), None)
+    assert watched.registry.get_sample_value("logkeep_runs_finished_total", labels) == 0
+    watched.run_finished(key, StatusOutcome.FAILED)
+    assert watched.registry.get_sample_value("logkeep_runs_finished_total", labels) == 1
 
 
 # ---- how Prometheus finds the metrics
