@@ -61,7 +61,7 @@ def test_a_run_goes_on_through_an_upgrade_and_a_rollback_and_an_uninstalled_char
         saved.wait_for_progress(200)
         begun = driver_of(saved)
 
-        logkeep.install({"podLabels": {"changed": "yes"}})
+        logkeep.install({"podLabels": {"changed": "yes"}, "crds": {"upgrade": True}})
         logkeep.wait_ready()
         records = saved.wait_for_progress(400)["progress"]["records"]
         assert driver_of(saved) == begun
