@@ -14,7 +14,7 @@ from logkeep_engine.kafka.connection import KafkaConnection, Limits, connection_
 from logkeep_engine.kafka.wire import Wire
 from tests.kafka.raw import batch
 
-SOON = Limits(connect=5, outage=3, control=3)
+SOON = Limits(connect=5, outage=3, control=3, renewal=3)
 
 
 def connect(address: str, protocol: str, environ: Mapping[str, str], **security: Any) -> KafkaConnection:

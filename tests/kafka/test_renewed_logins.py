@@ -103,13 +103,27 @@ def test_a_password_that_is_changed_in_a_run_is_taken_from_its_file(
     run(work())
 
 
+def test_a_question_of_the_control_plane_waits_for_the_new_password_too(
+    brief_broker: KafkaBroker, unique: str, tmp_path: Path
+) -> None:
+    set_password(brief_broker, unique, "first")
+    put(tmp_path / "password", "first")
+    limits = Limits(control=2, renewal=60)
+    with ControlPlane(replace(user_of(brief_broker, unique, tmp_path / "password"), limits=limits)) as control:
+        control.only(control.cluster_id())
+        set_password(brief_broker, unique, "second")
+        threading.Timer(SESSION, put, (tmp_path / "password", "second")).start()
+        time.sleep(3)  # the connections of the last question are not kept for that long
+        assert control.broker_count() == 1
+
+
 def test_a_password_that_stays_wrong_ends_the_run_with_the_reason(
     brief_broker: KafkaBroker, unique: str, tmp_path: Path
 ) -> None:
     create_topic(brief_broker.bootstrap, unique)
     set_password(brief_broker, unique, "first")
     put(tmp_path / "password", "first")
-    connection = replace(user_of(brief_broker, unique, tmp_path / "password"), limits=Limits(outage=4))
+    connection = replace(user_of(brief_broker, unique, tmp_path / "password"), limits=Limits(outage=4, renewal=4))
 
     async def work() -> None:
         async with RawClient(connection) as client:

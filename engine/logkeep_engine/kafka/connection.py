@@ -36,7 +36,8 @@ class Limits:
     `truncated`: how long the last stable offset may lie below the end of a stream (a new leader starts with the high
     watermark it last heard of). `control`: one question of the control plane, with its repetitions. `pause` and
     `longest_pause`: between two attempts of the data plane, longer each time; `control_pause`: of the control plane.
-    `settling`: how long a broker may take to read the groups of which it has become the coordinator.
+    `settling`: how long a broker may take to read the groups of which it has become the coordinator. `renewal`: how
+    long a login may be refused that was taken before: the kubelet takes up to two minutes to bring a changed Secret.
     """
 
     connect: float = 10.0
@@ -49,6 +50,7 @@ class Limits:
     longest_pause: float = 2.0
     control_pause: float = 0.3
     settling: float = 2.0
+    renewal: float = 120.0
 
 
 @dataclass(frozen=True, slots=True)

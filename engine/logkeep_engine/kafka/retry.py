@@ -83,9 +83,10 @@ class Patience:
                 f"Cannot {self._what}: {trouble.reason}, for {self._limits.unknown:.0f} s.",
                 hint="The topic was deleted, or deleted and created again; a new run finds what is there now.",
             ) from trouble
-        if trouble.refused is not None and now - self._since >= self._limits.outage:
-            raise trouble.refused from trouble
-        if now - self._since >= self._limits.outage:
+        if trouble.refused is not None:
+            if now - self._since >= max(self._limits.outage, self._limits.renewal):
+                raise trouble.refused from trouble
+        elif now - self._since >= self._limits.outage:
             raise trouble.error(
                 f"Cannot {self._what}: {trouble.reason}. Tried for {self._limits.outage:.0f} s.", hint=trouble.hint
             ) from trouble
