@@ -8,7 +8,6 @@ only: its answers have no end.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import ssl
 import time
@@ -22,8 +21,7 @@ from typing import Any
 import urllib3
 from kubernetes import client, config
 
-from logkeep_engine.contract.facts.values import timestamp
-from logkeep_engine.contract.names import BACKUP_RUN, PLURALS
+from logkeep_engine.contract.names import BACKUP_RUN, KAFKA_ARCHIVE, PLURALS
 from logkeep_engine.contract.objects import (
     MAX_OBJECT_BYTES,
     STRIMZI_GROUP,
@@ -45,11 +43,19 @@ from logkeep_operator.answers import (
     too_long,
 )
 from logkeep_operator.api import API_VERSION, KINDS, Key, Resource, Status
+from logkeep_operator.api.archive import KafkaArchive, KafkaArchiveStatus, named_by, resolved
 from logkeep_operator.api.backup_run import RequestedRun, RequestedStatus
 from logkeep_operator.api.fields import Fields, known_fields, own_fields, served_fields
 from logkeep_operator.bounds import MAX_CHILDREN_BYTES, MemoryBound, own_child
 from logkeep_operator.errors import AlreadyExists, AnswerTooLong, AnswerWrong, ApiUnavailable, Conflict, NotFound
-from logkeep_operator.resources import ANNOTATION_SUSPENDED, LABEL_MANAGED_BY, MANAGED_BY, OWN_LABELS, resource_labels
+from logkeep_operator.resources import (
+    ANNOTATION_SUSPENDED,
+    LABEL_MANAGED_BY,
+    MANAGED_BY,
+    OWN_LABELS,
+    event_body,
+    resource_labels,
+)
 
 FIELD_MANAGER = "logkeep-operator"
 _Body = Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -112,15 +118,33 @@ class KubernetesCluster:
     # ---- resources
 
     def resource(self, key: Key) -> Resource | None:
-        """Return the KafkaBackup or KafkaRestore, None if there is none."""
-        body = self._get(key.kind, key.namespace, key.name)
-        return Resource.from_object(key.kind, body) if body is not None else None
+        """Return the KafkaBackup or KafkaRestore with the storage of the KafkaArchive that it names, None if there is
+        none."""
+        if (body := self._get(key.kind, key.namespace, key.name)) is None:
+            return None
+        resource = Resource.from_object(key.kind, body)
+        named = named_by(resource)
+        return resource if named is None else resolved(resource, self.archive(named))
 
-    def resources(self, namespaces: Collection[str]) -> Iterator[Resource]:
-        """Yield all resources of both kinds, of the whole cluster if no namespace is given, read page by page."""
+    def resources(self, namespaces: Collection[str], archives: Mapping[Key, KafkaArchive]) -> Iterator[Resource]:
+        """Yield all resources of both kinds, of the whole cluster if no namespace is given, read page by page, with the
+        storages of the KafkaArchives that they name."""
         for kind in KINDS:
             for namespace in namespaces or (None,):
-                yield from (Resource.from_object(kind, body) for body in self._pages(kind, namespace))
+                for body in self._pages(kind, namespace):
+                    resource = Resource.from_object(kind, body)
+                    named = named_by(resource)
+                    yield resource if named is None else resolved(resource, archives.get(named))
+
+    def archive(self, key: Key) -> KafkaArchive | None:
+        """Return the KafkaArchive, None if there is none."""
+        body = self._get(KAFKA_ARCHIVE, key.namespace, key.name)
+        return KafkaArchive.from_object(body) if body is not None else None
+
+    def archives(self, namespaces: Collection[str]) -> Iterator[KafkaArchive]:
+        """Yield all KafkaArchives, of the whole cluster if no namespace is given, read page by page."""
+        for namespace in namespaces or (None,):
+            yield from map(KafkaArchive.from_object, self._pages(KAFKA_ARCHIVE, namespace))
 
     def serves_kinds(self) -> bool:
         """Return whether the CRDs are installed."""
@@ -141,7 +165,7 @@ class KubernetesCluster:
         except ValueError as error:
             raise AnswerWrong(f"GET {path}: the answer is not an OpenAPI document: {error}") from error
 
-    def write_status(self, resource: Resource, status: Status) -> None:
+    def write_status(self, resource: Resource | KafkaArchive, status: Status | KafkaArchiveStatus) -> None:
         """Replace the whole status. Raises Conflict when the resource is not what was read any more, and NotStored if
         fields were dropped."""
         path = object_path(resource.key.kind, resource.key.namespace, resource.key.name, "status")
@@ -273,39 +297,17 @@ class KubernetesCluster:
 
     # ---- events
 
-    def event(self, resource: Resource, kind: str, reason: str, message: str, run_id: str) -> None:
-        """Post a core/v1 Event about the resource. Its name is made from its content, so an event that is reported
-        twice is counted and not doubled."""
+    def event(self, resource: Resource | KafkaArchive, kind: str, reason: str, message: str, run_id: str) -> None:
+        """Post a core/v1 Event about the resource. One that is reported twice is counted and not doubled."""
         key = resource.key
-        content = "\0".join((resource.uid, run_id, reason, message))
-        # At most 247 of the 253 characters that a name may have, and no dash or dot in front of a dot.
-        name = f"{key.name[:230].rstrip('-.')}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"
-        moment = timestamp(self.now())
-        body = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": name, "namespace": key.namespace},
-            "involvedObject": {
-                "apiVersion": API_VERSION,
-                "kind": key.kind,
-                "namespace": key.namespace,
-                "name": key.name,
-                "uid": resource.uid,
-            },
-            "type": kind,
-            "reason": reason,
-            "message": message,
-            "source": {"component": FIELD_MANAGER},
-            "reportingComponent": FIELD_MANAGER,
-            "firstTimestamp": moment,
-            "lastTimestamp": moment,
-            "count": 1,
-        }
+        body = event_body(key, resource.uid, kind, reason, message, run_id, self.now(), FIELD_MANAGER)
         if self.create(body):
             return
+        name = body["metadata"]["name"]
         known = self._get("Event", key.namespace, name)
         if known is not None and (known.get("involvedObject") or {}).get("uid") == resource.uid:
-            self._merge("Event", key.namespace, name, {"count": known.get("count", 1) + 1, "lastTimestamp": moment})
+            counted = {"count": known.get("count", 1) + 1, "lastTimestamp": body["lastTimestamp"]}
+            self._merge("Event", key.namespace, name, counted)
 
     # ---- the Lease of the replicas
 

@@ -14,16 +14,17 @@ from http import HTTPStatus
 from typing import Any
 
 from logkeep_engine.contract.model import replace
-from logkeep_engine.contract.names import BACKUP
+from logkeep_engine.contract.names import BACKUP, KAFKA_ARCHIVE
 from logkeep_engine.contract.objects import is_name
 from logkeep_engine.contract.references import StrimziRef
-from logkeep_operator.api import Key, Resource
+from logkeep_operator.api import KINDS, Key, Resource
 from logkeep_operator.api.backup_run import RequestedRun
 from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.crds import Crds
 from logkeep_operator.driver_slots import DriverSlots
 from logkeep_operator.errors import ApiError, ApiRefused, Conflict, NameTaken, NotStored
 from logkeep_operator.event_filter import EventFilter
+from logkeep_operator.kafka_archives import KafkaArchives
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.reconcile import (
     Action,
@@ -85,6 +86,7 @@ class Controller:
         self.slots = slots if slots is not None else DriverSlots(Concurrency(), ())
         self.seen = EventFilter()
         self.sharing = SharedArchives()
+        self.archives = KafkaArchives(cluster, engine, metrics, self.sharing, wake)
         self.requested = RequestedRuns(cluster)
         self.crds = Crds(cluster, metrics)
         self._bound: set[str] = set()
@@ -111,6 +113,8 @@ class Controller:
 
     def _look(self, key: Key) -> float | None:
         with self._metrics.reconcile_seconds.time():
+            if key.kind == KAFKA_ARCHIVE:
+                return self._look_at_archive(key)
             # A KafkaBackupRun with an invalid spec names no KafkaBackup.
             resource = self._cluster.resource(key) if is_name(key.name) else None
             now = self._cluster.now()
@@ -123,6 +127,7 @@ class Controller:
                 self._metrics.seen(key, resource.status, resource.created)
                 self.seen.note(resource)
                 self.sharing.note(resource)
+                self.archives.note(resource)
                 if not requested and is_at_rest(resource, now):
                     self.slots.leave(key)
                     return wake_after_rest(resource, now)
@@ -134,11 +139,23 @@ class Controller:
                 log.debug("%s: %s", key, conflict)
                 return 0.5  # another writer was faster: what was decided is out of date
 
+    def _look_at_archive(self, key: Key) -> float | None:
+        """Bring the status of a KafkaArchive up to date. Its own CRD may lack fields, too."""
+        if self.crds.problem():
+            return OUTDATED_LOOK_SECONDS
+        try:
+            self.archives.look(key, self._cluster.now())
+        except Conflict as conflict:
+            log.debug("%s: %s", key, conflict)
+            return 0.5
+        return None
+
     def _look_in_vain(self, key: Key, requested: tuple[RequestedRun, ...], now: datetime) -> None:
         """Forget a resource that is gone, and answer those who ask for a run of it."""
         self._metrics.gone(key)
         self.seen.forget(key)
         self.sharing.forget(key)
+        self.archives.forget(key)
         self.slots.forget(key)
         self.requested.carry_out(key.namespace, answers_without_backup(requested, key, now))
 
@@ -191,6 +208,10 @@ class Controller:
         found += [(key, 0.0) for key in snapshot.left_out]
         for resource in snapshot.resources.values():
             self.sharing.note(resource)
+            self.archives.note(resource)
+        found += [
+            (key, 0.0) for key in self.archives.unsettled(snapshot.archives.values(), snapshot.resources.values(), now)
+        ]
         for key, resource in snapshot.resources.items():
             self._metrics.seen(key, resource.status, resource.created)
             if snapshot.is_short(key):
@@ -212,7 +233,8 @@ class Controller:
                 found.append((key, 0.0))
             elif plan.requeue_after is not None:
                 found.append((key, plan.requeue_after))
-        self.slots.counted(namespace, {*snapshot.resources, *snapshot.left_out}, mark)
+        unread = {key for key in snapshot.left_out if key.kind in KINDS}
+        self.slots.counted(namespace, {*snapshot.resources, *unread}, mark)
         self.wake_due()
         return found
 
@@ -268,6 +290,7 @@ class Controller:
         self.requested.carry_out(key.namespace, plan.answers)
         if plan.drilled is not None:
             self._cluster.write_status(plan.drilled.backup, plan.drilled.status)
+            self.archives.told(plan.drilled.backup, plan.drilled.status)
             self._tell(plan.drilled.backup, plan.drilled.event)
         return plan.requeue_after
 
@@ -279,6 +302,7 @@ class Controller:
             self.sharing.note(resource, plan.status)
             self._cluster.write_status(resource, plan.status)
             self._metrics.seen(key, plan.status, resource.created)
+            self.archives.told(resource, plan.status)
         if plan.started:
             self._metrics.run_started(key)
         if plan.finished is not None:

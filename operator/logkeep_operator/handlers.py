@@ -22,9 +22,10 @@ from typing import Any
 
 import kopf
 
-from logkeep_engine.contract.names import BACKUP_RUN
+from logkeep_engine.contract.names import BACKUP_RUN, KAFKA_ARCHIVE
 from logkeep_engine.contract.objects import is_name
 from logkeep_operator.api import GROUP, KINDS, VERSION, Key, Resource
+from logkeep_operator.api.archive import KafkaArchive
 from logkeep_operator.api.backup_run import RequestedRun
 from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.controller import Controller
@@ -135,6 +136,9 @@ class Operator:
         """Take an event about a resource or a child. `how` is the watch's word: ADDED, MODIFIED or DELETED."""
         if kind in KINDS:
             self._resource_event(Resource.from_object(kind, body), how)
+        elif kind == KAFKA_ARCHIVE:
+            for key in self.controller.archives.event(KafkaArchive.from_object(body), how):
+                self.queue.add(key, again=True)
         elif kind == BACKUP_RUN:
             self._requested_event(RequestedRun.from_object(body), how)
         else:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from logkeep_engine.contract.objects import STRIMZI_GROUP
 from logkeep_engine.contract.visible import print_line, say
 from logkeep_operator.api import GROUP, KINDS
+from logkeep_operator.api.archive import KAFKA_ARCHIVES
 from logkeep_operator.api.backup_run import BACKUP_RUNS
 from logkeep_operator.cluster import KubernetesCluster, Right, connect
 from logkeep_operator.crds import HOW, problem_of
@@ -26,6 +27,8 @@ NEEDED: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     *((GROUP, plural, "status", ("patch",)) for plural in KINDS.values()),
     (GROUP, BACKUP_RUNS, "", ("list", "watch", "patch", "delete")),
     (GROUP, BACKUP_RUNS, "status", ("patch",)),
+    (GROUP, KAFKA_ARCHIVES, "", ("get", "list", "watch")),
+    (GROUP, KAFKA_ARCHIVES, "status", ("patch",)),
     ("batch", "jobs", "", ("get", "list", "watch", "create", "patch", "delete")),
     (STRIMZI_GROUP, "kafkas", "", ("get",)),
     ("", "events", "", ("get", "list", "create", "patch")),

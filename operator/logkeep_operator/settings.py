@@ -13,6 +13,7 @@
 | LOGKEEP_ALLOWED_CODE | whether resources may bring code into their pods: true or false | false |
 | LOGKEEP_RUN_DEFAULTS | defaults of `spec.spark.driver` and `spec.spark.executor`, as JSON | none |
 | LOGKEEP_ACCOUNT_ANNOTATIONS | annotations of the accounts that the operator makes, as JSON | none |
+| LOGKEEP_ALLOWED_INLINE_STORAGE | whether resources may name a storage without a KafkaArchive: true or false | true |
 | LOGKEEP_NETWORK_POLICIES | whether namespaces with runs get a NetworkPolicy: true or false | true |
 | LOGKEEP_NAMESPACES | namespaces to watch, separated by commas | all |
 | LOGKEEP_METRICS_PORT | port of /metrics; 0: none | 8081 |
@@ -77,6 +78,7 @@ class EngineSettings:
     allowed_accounts: tuple[str, ...] = ()
     allowed_endpoints: tuple[str, ...] = ()
     allowed_code: bool = False
+    allowed_inline_storage: bool = True
     network_policies: bool = True
     driver_role: RoleName = RoleName("ClusterRole", "logkeep-driver")
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -147,6 +149,7 @@ def from_environ(environ: Mapping[str, str]) -> Settings:
             allowed_accounts=_names(environ, "LOGKEEP_ALLOWED_SERVICE_ACCOUNTS"),
             allowed_endpoints=_endpoints(environ),
             allowed_code=_switch(environ, "LOGKEEP_ALLOWED_CODE", "false"),
+            allowed_inline_storage=_switch(environ, "LOGKEEP_ALLOWED_INLINE_STORAGE", "true"),
             network_policies=_switch(environ, "LOGKEEP_NETWORK_POLICIES", "true"),
             defaults=_run_defaults(environ),
             account_annotations=_account_annotations(environ),

@@ -15,12 +15,11 @@ when in doubt, no run is stopped, and the run asks the archive.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
 
 from logkeep_operator.api import Key, Resource, Status, StatusOutcome
+from logkeep_operator.api.archive import archive_at
 
 
 @dataclass(frozen=True)
@@ -89,20 +88,6 @@ class SharedArchives:
             self._turns[place].pop(key, None)
             if not self._turns[place]:
                 del self._turns[place]
-
-
-def archive_at(resource: Resource) -> object:
-    """Return the place of a KafkaBackup's archive, which can be compared; None if the spec names none. It is another
-    one in each namespace."""
-    storage = resource.spec.get("storage")
-    if not isinstance(storage, Mapping) or not isinstance(storage.get("uri"), str):
-        return None
-    uri, endpoint = storage["uri"].rstrip("/"), str(storage.get("endpoint") or "").rstrip("/")
-    if uri.startswith("file:"):
-        volume: Any = storage.get("volume")
-        claim = volume.get("claimName") if isinstance(volume, Mapping) else None
-        return (resource.key.namespace, uri, claim)
-    return (resource.key.namespace, uri, endpoint)
 
 
 def _turn(resource: Resource, status: Status) -> _Turn:

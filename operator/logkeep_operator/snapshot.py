@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from logkeep_operator.api import Key, Resource
+from logkeep_operator.api.archive import KafkaArchive
 from logkeep_operator.bounds import MAX_SNAPSHOT_BYTES, MemoryBound
 from logkeep_operator.cluster import CHILDREN, KubernetesCluster
 from logkeep_operator.resources import LABEL_KIND, LABEL_NAME, resource_labels
@@ -43,7 +44,13 @@ class ResourceSnapshot:
         self._bound = MemoryBound(MAX_SNAPSHOT_BYTES)
         self.resources: dict[Key, Resource] = {}
         self.left_out: set[Key] = set()
-        for resource in cluster.resources(scope):
+        self.archives: dict[Key, KafkaArchive] = {}
+        for archive in cluster.archives(scope):
+            if self._bound.take([archive.spec, archive.status.to_dict()]):
+                self.archives[archive.key] = archive
+            else:
+                self.left_out.add(archive.key)
+        for resource in cluster.resources(scope, self.archives):
             if self._bound.take([resource.spec, resource.status.to_dict(), *resource.annotations.values()]):
                 self.resources[resource.key] = resource
             else:

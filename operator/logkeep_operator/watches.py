@@ -14,7 +14,7 @@ from typing import Any
 
 import aiohttp
 
-from logkeep_engine.contract.names import BACKUP_RUN
+from logkeep_engine.contract.names import BACKUP_RUN, KAFKA_ARCHIVE
 from logkeep_engine.contract.objects import MAX_OBJECT_BYTES, OtherObject, check_item
 from logkeep_operator.answers import api_error, checked_page, parsed, too_long
 from logkeep_operator.api import KINDS
@@ -50,7 +50,7 @@ async def watch(
     connector = aiohttp.TCPConnector(limit=0, ssl=cluster.trust())
     async with aiohttp.ClientSession(connector=connector) as session, asyncio.TaskGroup() as group:
         for namespace in namespaces or (None,):
-            for kind in (*KINDS, BACKUP_RUN, *CHILDREN):
+            for kind in (*KINDS, BACKUP_RUN, KAFKA_ARCHIVE, *CHILDREN):
                 group.create_task(_Watch(cluster, reach, session, kind, namespace, tell, missed).run())
 
 

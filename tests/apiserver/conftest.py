@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from logkeep_engine.contract.names import PLURALS
 from tests.apiserver.operator import ROOT, Namespace, Operator, wait_for
 from tests.cluster import system, tools
 from tests.cluster.apiserver import ApiServer
@@ -35,7 +36,7 @@ def install_crds(apiserver: ApiServer) -> ApiServer:
     # `kubectl wait` fails on a CRD that has no conditions yet.
     established = (
         *("wait", "--for=condition=Established", "--timeout=60s"),
-        *("crd", "kafkabackups.logkeep.dev", "kafkabackupruns.logkeep.dev", "kafkarestores.logkeep.dev"),
+        *("crd", *(f"{plural}.logkeep.dev" for plural in PLURALS.values())),
     )
     wait_for("the CRDs", lambda: apiserver.kubectl(*established, check=False).returncode == 0, 240)
     return apiserver

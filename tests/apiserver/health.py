@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from logkeep_engine.contract.names import BACKUP_RUN
+from logkeep_engine.contract.names import BACKUP_RUN, KAFKA_ARCHIVE
 from logkeep_operator.api import KINDS
 from tests.apiserver.operator import ROOT
 from tests.cluster import system, tools
@@ -26,7 +26,9 @@ class Verdict(NamedTuple):
 def judge(bodies: Sequence[dict[str, Any]]) -> list[Verdict]:
     """The verdict about each resource."""
     data = yaml.safe_load(CHECKS.read_text())["data"]
-    scripts = {kind: data[f"resource.customizations.health.logkeep.dev_{kind}"] for kind in (*KINDS, BACKUP_RUN)}
+    scripts = {
+        kind: data[f"resource.customizations.health.logkeep.dev_{kind}"] for kind in (*KINDS, BACKUP_RUN, KAFKA_ARCHIVE)
+    }
     requested = json.dumps({"scripts": scripts, "objects": list(bodies)})
     answers = json.loads(system.run([tools.health()], stdin=requested).stdout)
     return [Verdict(answer["kstatus"]["status"], answer["argo"]["status"]) for answer in answers]

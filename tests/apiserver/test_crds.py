@@ -589,7 +589,7 @@ def test_a_restore_may_emit_its_topics(namespace: Namespace, change: dict[str, A
 @pytest.mark.parametrize("source", [{}, {"backupRef": {"name": "b"}, "storage": {"uri": S3}}])
 def test_a_restore_has_one_source(namespace: Namespace, source: dict[str, Any]) -> None:
     answer = namespace.apply("KafkaRestore", "r", restore_spec(source=source))
-    assert "exactly one of backupRef and storage must be set" in answer.stderr
+    assert "exactly one of backupRef, archiveRef and storage must be set" in answer.stderr
 
 
 @pytest.mark.parametrize(

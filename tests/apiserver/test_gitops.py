@@ -59,6 +59,8 @@ def test_kstatus_argo_cd_and_kubectl_agree_in_every_state(
     see("a backup that nobody has looked at", "kbak", "nightly", IN_PROGRESS)
     see("a KafkaBackupRun that nobody has looked at", "kbrun", "now", IN_PROGRESS)
     see("a restore that nobody has looked at", "krst", "again", IN_PROGRESS)
+    assert namespace.apply("KafkaArchive", "lake", {"storage": backup_spec()["storage"]}).returncode == 0
+    see("an archive that nobody has looked at", "karc", "lake", IN_PROGRESS)
     log = tmp_path / "operator.log"
     with Operator(operator_kubeconfig, namespace.name, log, LOGKEEP_MAX_CONCURRENT_RUNS="1") as operator:
         nightly = job_of(namespace, "nightly")
@@ -74,6 +76,12 @@ def test_kstatus_argo_cd_and_kubectl_agree_in_every_state(
         see("an invalid spec", "kbak", "wrong", FAILED)
         ask(namespace, "asleep", suspend=True)
         namespace.phase("kbak", "asleep", "Suspended")
+        namespace.reason("karc", "lake", "Usable")
+        see("an archive", "karc", "lake", DONE)
+        elsewhere = backup_spec()["storage"] | {"endpoint": "https://elsewhere:9000"}
+        assert namespace.apply("KafkaArchive", "lake", {"storage": elsewhere}).returncode == 0
+        namespace.reason("karc", "lake", "NotAllowed")
+        see("an archive that is not allowed", "karc", "lake", FAILED)
         see("suspended", "kbak", "asleep", Verdict("InProgress", "Suspended"))
         namespace.pod(nightly, "driver", phase="Running")
         namespace.phase("kbak", "nightly", "Running")

@@ -23,6 +23,7 @@ VERBS = (*READ, "create", "update", "patch", "delete", "deletecollection")
 RBAC = "rbac.authorization.k8s.io"
 KINDS = ("kafkabackups.logkeep.dev", "kafkarestores.logkeep.dev")
 REQUESTED_RUNS = "kafkabackupruns.logkeep.dev"
+ARCHIVES = "kafkaarchives.logkeep.dev"
 ASKED = (
     "pods", "pods/exec", "pods/log", "pods/status", "pods/ephemeralcontainers", "services", "configmaps", "secrets",
     "persistentvolumeclaims", "serviceaccounts", "serviceaccounts/token", "events", "jobs.batch", "statefulsets.apps",
@@ -30,6 +31,7 @@ ASKED = (
     "leases.coordination.k8s.io", "networkpolicies.networking.k8s.io",
     "kafkas.kafka.strimzi.io", *KINDS, *(f"{kind}/status" for kind in KINDS),
     *(f"{kind}/finalizers" for kind in KINDS), REQUESTED_RUNS, f"{REQUESTED_RUNS}/status",
+    ARCHIVES, f"{ARCHIVES}/status", f"{ARCHIVES}/finalizers",
 )  # fmt: skip
 DRIVER = {"pods": (*READ, "create"), "configmaps": ("patch",)}
 OPERATOR = {
@@ -38,6 +40,8 @@ OPERATOR = {
     **{f"{kind}/finalizers": ("update",) for kind in KINDS},
     REQUESTED_RUNS: (*READ, "patch", "delete"),
     f"{REQUESTED_RUNS}/status": ("patch",),
+    ARCHIVES: READ,
+    f"{ARCHIVES}/status": ("patch",),
     "kafkas.kafka.strimzi.io": ("get",),
     "jobs.batch": (*READ, "create", "patch", "delete"),
     "serviceaccounts": ("create",),

@@ -12,18 +12,21 @@ from tests.cluster.apiserver import ApiServer
 READ = ("get", "list", "watch")
 WRITE = ("create", "update", "patch", "delete", "deletecollection")
 KINDS = ("kafkabackups.logkeep.dev", "kafkabackupruns.logkeep.dev", "kafkarestores.logkeep.dev")
+ARCHIVES = "kafkaarchives.logkeep.dev"
 # Verbs that each role has, by resource. What is not here is refused.
 MAY: dict[str, dict[str, tuple[str, ...]]] = {
-    "logkeep-view": dict.fromkeys(KINDS, READ),
-    "logkeep-edit": dict.fromkeys(KINDS, READ + WRITE),
+    "logkeep-view": dict.fromkeys((*KINDS, ARCHIVES), READ),
+    # Who may write a backup may not write an archive, which names Secrets.
+    "logkeep-edit": {**dict.fromkeys(KINDS, READ + WRITE), ARCHIVES: READ},
     "logkeep-admin": {
-        **dict.fromkeys(KINDS, READ + WRITE),
-        **dict.fromkeys((f"{kind}/status" for kind in KINDS), ("get", "update", "patch")),
+        **dict.fromkeys((*KINDS, ARCHIVES), READ + WRITE),
+        **dict.fromkeys((f"{kind}/status" for kind in (*KINDS, ARCHIVES)), ("get", "update", "patch")),
     },
     "logkeep-run": {"kafkabackupruns.logkeep.dev": (*READ, "create", "delete")},
 }
 # Making a KafkaBackup makes pods by the operator's hand; the roles themselves give nothing of this.
-ASKED = (*KINDS, *(f"{kind}/status" for kind in KINDS), "secrets", "pods", "pods/exec", "jobs.batch", "configmaps")
+OURS = (*KINDS, ARCHIVES)
+ASKED = (*OURS, *(f"{kind}/status" for kind in OURS), "secrets", "pods", "pods/exec", "jobs.batch", "configmaps")
 
 
 @pytest.fixture(scope="module", autouse=True)

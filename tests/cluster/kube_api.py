@@ -100,6 +100,7 @@ class KubeApi:
 _CORE = ("configmaps", "events", "namespaces", "pods", "secrets", "serviceaccounts")
 _GROUPS = {
     "jobs": "/apis/batch/v1",
+    "kafkaarchives": "/apis/logkeep.dev/v1alpha1",
     "kafkabackupruns": "/apis/logkeep.dev/v1alpha1",
     "kafkabackups": "/apis/logkeep.dev/v1alpha1",
     "kafkarestores": "/apis/logkeep.dev/v1alpha1",
@@ -107,7 +108,13 @@ _GROUPS = {
     "rolebindings": "/apis/rbac.authorization.k8s.io/v1",
     "roles": "/apis/rbac.authorization.k8s.io/v1",
 }
-_SHORT = {"kbak": "kafkabackups", "kbrun": "kafkabackupruns", "krst": "kafkarestores", "cm": "configmaps"}
+_SHORT = {
+    "kbak": "kafkabackups",
+    "kbrun": "kafkabackupruns",
+    "krst": "kafkarestores",
+    "karc": "kafkaarchives",
+    "cm": "configmaps",
+}
 
 
 def path_of(namespace: str, kind: str, *name: str) -> str:

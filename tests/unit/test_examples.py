@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from logkeep_engine.contract.archive_spec import parse_archive
 from logkeep_engine.contract.prices import Prices
 from logkeep_engine.contract.references import LoginSecretRef
 from logkeep_engine.contract.restore_spec import parse_restore
@@ -40,7 +41,9 @@ def test_an_example_is_valid(document: dict[str, Any]) -> None:
         assert document["metadata"]["name"] in KAFKA_USERS
         return
     assert document["apiVersion"] == API_VERSION
-    parse = {"KafkaBackup": parse_backup, "KafkaRestore": parse_restore}[document["kind"]]
+    parse = {"KafkaArchive": parse_archive, "KafkaBackup": parse_backup, "KafkaRestore": parse_restore}[
+        document["kind"]
+    ]
     parse(document["spec"])
 
 

@@ -152,6 +152,12 @@ cannot say "only your own". */}}
 - apiGroups: [logkeep.dev]
   resources: [kafkabackupruns/status]
   verbs: [patch]
+- apiGroups: [logkeep.dev]
+  resources: [kafkaarchives]
+  verbs: [get, list, watch]
+- apiGroups: [logkeep.dev]
+  resources: [kafkaarchives/status]
+  verbs: [patch]
 # Where OwnerReferencesPermissionEnforcement is on, blockOwnerDeletion needs this.
 - apiGroups: [logkeep.dev]
   resources: [kafkabackups/finalizers, kafkarestores/finalizers]

@@ -127,7 +127,9 @@ def _read(
     run_id = spark.run_id_or_new()
     typed = parse_backup(spec) if kind == BACKUP else parse_restore(spec)
     check_spec(typed, in_pods=False)
-    if not isinstance(typed, KafkaBackupSpec):
+    if isinstance(typed, KafkaBackupSpec):
+        _ = typed.place  # it is looked up by no one here
+    else:
         from logkeep_engine.restore.model.state import archive_place
 
         archive_place(typed)

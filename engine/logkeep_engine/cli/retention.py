@@ -71,7 +71,7 @@ def retention(
 
         document = read_document(file, BACKUP)
         spec = parse_backup(document["spec"])
-        storage = open_storage(spec.storage, os.environ)
+        storage = open_storage(spec.place, os.environ)
         storage.check()
         claim = claim_of_file(document, acts_for=owner)
         archive, rules = Archive.open(storage, claim), retention_rules(spec)

@@ -67,7 +67,7 @@ def _schedules_problems(spec: KafkaBackupSpec | KafkaRestoreSpec) -> list[tuple[
 
 def _storages_problems(spec: KafkaBackupSpec | KafkaRestoreSpec) -> list[tuple[str, str]]:
     if isinstance(spec, KafkaBackupSpec):
-        return storage_problems("spec.storage", spec.storage)
+        return [] if spec.storage is None else storage_problems("spec.storage", spec.storage)
     problems = []
     if spec.source.storage is not None:
         problems += storage_problems("spec.source.storage", spec.source.storage)

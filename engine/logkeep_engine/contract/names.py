@@ -11,6 +11,7 @@ from logkeep_engine import __version__
 from logkeep_engine.contract.model import replace
 
 BACKUP, RESTORE, BACKUP_RUN = "KafkaBackup", "KafkaRestore", "KafkaBackupRun"
+KAFKA_ARCHIVE = "KafkaArchive"
 ERASURE = "Erasure"
 RETENTION, HOLD, RECONCILIATION = "Retention", "Hold", "Reconciliation"
 MAINTENANCE_KINDS = frozenset({RETENTION, HOLD, RECONCILIATION, ERASURE})
@@ -18,7 +19,12 @@ MAINTENANCE_KINDS = frozenset({RETENTION, HOLD, RECONCILIATION, ERASURE})
 # The CRDs of this version, in the files of its release (names.toml).
 CRDS = f"https://logkeep.dev/releases/{__version__}/logkeep-crds.yaml"
 # The kinds of resources, with their names in paths of the Kubernetes API.
-PLURALS = {BACKUP: "kafkabackups", RESTORE: "kafkarestores", BACKUP_RUN: "kafkabackupruns"}
+PLURALS = {
+    BACKUP: "kafkabackups",
+    RESTORE: "kafkarestores",
+    BACKUP_RUN: "kafkabackupruns",
+    KAFKA_ARCHIVE: "kafkaarchives",
+}
 
 
 class ExitCode(IntEnum):

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from logkeep_engine.contract.names import BACKUP, BACKUP_RUN, PLURALS, RESTORE
+from logkeep_engine.contract.names import PLURALS
 from logkeep_engine.contract.spec import API_VERSION
 from logkeep_engine.contract.values import DNS_LABEL, DNS_NAME, MAX_DNS_LABEL, MAX_DNS_NAME
 
@@ -36,7 +36,7 @@ class _Place:
 
 
 _PLACES = {
-    **{kind: _Place(API_VERSION, PLURALS[kind]) for kind in (BACKUP, RESTORE, BACKUP_RUN)},
+    **{kind: _Place(API_VERSION, plural) for kind, plural in PLURALS.items()},
     "ConfigMap": _Place("v1", "configmaps"),
     "CustomResourceDefinition": _Place("apiextensions.k8s.io/v1", "customresourcedefinitions", of_cluster=True),
     "Event": _Place("v1", "events"),

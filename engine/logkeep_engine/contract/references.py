@@ -15,6 +15,13 @@ class SecretRef(Model):
     """Name of the Secret, in the same namespace."""
 
 
+class ArchiveRef(Model):
+    """A KafkaArchive in the same namespace: its `storage` is the archive's place."""
+
+    name: ResourceName
+    """Name of the KafkaArchive."""
+
+
 class CaRef(Model):
     """A Secret or a ConfigMap with certificate authorities to trust, in PEM."""
 

@@ -16,6 +16,7 @@ from logkeep_engine.contract.emitting import Emit, EmitOptions
 from logkeep_engine.contract.model import SET, Model, rules, schema, usual
 from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.point import PointSpec
+from logkeep_engine.contract.references import ArchiveRef
 from logkeep_engine.contract.restored_topics import Renames, RestoreTopics, TopicName, TopicRetention
 from logkeep_engine.contract.retrieval import Retrieval, refuse_without_classes
 from logkeep_engine.contract.running import RestoreLimits, RunPolicy, SparkSpec
@@ -27,7 +28,7 @@ from logkeep_engine.contract.values import (
 
 
 class BackupRef(Model):
-    """A KafkaBackup in the same namespace: its `storage` is the source."""
+    """A KafkaBackup in the same namespace: its archive is the source."""
 
     name: ResourceName
     """Name of the KafkaBackup."""
@@ -38,12 +39,13 @@ TopicId = Annotated[str, Field(min_length=1, max_length=64)]
 
 class SourceSpec(Model):
     """`topicIds`: topic id by topic name, where another incarnation is needed than the newest that has records.
-    `expectCommit`: a commit that the archive must have, instead of the one that the KafkaBackup's status knows."""
+    `expectCommit`: a commit that the archive must have, instead of the one that the status of the KafkaBackup or the
+    KafkaArchive knows."""
 
     model_config = rules(
         (
-            "has(self.backupRef) != has(self.storage)",
-            "exactly one of backupRef and storage must be set",
+            "[has(self.backupRef), has(self.archiveRef), has(self.storage)].exists_one(set, set)",
+            "exactly one of backupRef, archiveRef and storage must be set",
         ),
         (
             "!has(self.retrieval) || !has(self.storage) || !self.storage.uri.matches('^(file|gs):')",
@@ -52,13 +54,16 @@ class SourceSpec(Model):
     )
 
     backup_ref: BackupRef | None = None
-    """A KafkaBackup in the same namespace whose storage is the source."""
+    """A KafkaBackup in the same namespace whose archive is the source."""
+    archive_ref: ArchiveRef | None = None
+    """A KafkaArchive in the same namespace whose storage is the source, with or without a KafkaBackup that writes
+    it."""
     storage: ArchiveSpec | None = None
     """The place of an archive, with or without a KafkaBackup that writes it."""
     expect_commit: AnchorText | None = None
     """A commit that the archive must have, with all commits before it: its number and a SHA-256, as logkeep inspect and
-    the status.archive.anchor of a KafkaBackup name it. With backupRef it takes the place of that anchor: so an archive
-    that was rolled back is restored only if you name what you have seen."""
+    the status.archive.anchor of a KafkaBackup or a KafkaArchive name it. With backupRef and archiveRef it takes the
+    place of that anchor: so an archive that was rolled back is restored only if you name what you have seen."""
     topic_ids: Annotated[dict[str, TopicId], schema(maxProperties=500)] = Field(default={})
     """Which incarnation to restore of a topic that was deleted and created again while it was archived: topic name and
     topic id. For a topic whose log the cluster has cut off it may be the id of a branch. By default the newest
@@ -70,8 +75,8 @@ class SourceSpec(Model):
 
     @model_validator(mode="after")
     def _one(self) -> SourceSpec:
-        if (self.backup_ref is None) == (self.storage is None):
-            raise ValueError("exactly one of backupRef and storage must be set")
+        if [self.backup_ref, self.archive_ref, self.storage].count(None) != 2:
+            raise ValueError("exactly one of backupRef, archiveRef and storage must be set")
         refuse_without_classes(self.retrieval, self.storage)
         return self
 
@@ -311,7 +316,13 @@ class KafkaRestoreSpec(Model):
         ),
         (
             "has(oldSelf.dryRun) && oldSelf.dryRun || has(self.source) == has(oldSelf.source) && (!has(self.source) "
-            "|| self.source == oldSelf.source) && has(self.cluster) == has(oldSelf.cluster) && (!has(self.cluster) "
+            "|| self.source == oldSelf.source || (has(self.source.archiveRef) && (has(oldSelf.source.archiveRef) || "
+            "has(oldSelf.source.storage)) || has(self.source.storage) && has(oldSelf.source.archiveRef)) && "
+            "self.source.topicIds == oldSelf.source.topicIds && has(self.source.expectCommit) == "
+            "has(oldSelf.source.expectCommit) && (!has(self.source.expectCommit) || self.source.expectCommit == "
+            "oldSelf.source.expectCommit) && has(self.source.retrieval) == has(oldSelf.source.retrieval) && "
+            "(!has(self.source.retrieval) || self.source.retrieval == oldSelf.source.retrieval)) && "
+            "has(self.cluster) == has(oldSelf.cluster) && (!has(self.cluster) "
             "|| self.cluster == oldSelf.cluster) && self.topics.include == oldSelf.topics.include && "
             "self.topics.exclude == oldSelf.topics.exclude && self.topics.rename == oldSelf.topics.rename && "
             "has(self.topics.replicationFactor) == has(oldSelf.topics.replicationFactor) && "

@@ -24,9 +24,10 @@ from logkeep_engine.contract.cluster_state import ClusterStateMode
 from logkeep_engine.contract.compacted import CompactedTopics, Generations, Snapshots
 from logkeep_engine.contract.erasures import MAX_ERASURES, Erasure
 from logkeep_engine.contract.model import Model, map_of, rule, rules, usual
-from logkeep_engine.contract.parsing import parse_model
+from logkeep_engine.contract.parsing import SpecInvalid, parse_model
 from logkeep_engine.contract.pattern_lists import Patterns, SomePatterns
 from logkeep_engine.contract.reconcile import ReconcileSpec
+from logkeep_engine.contract.references import ArchiveRef
 from logkeep_engine.contract.retention import Retention
 from logkeep_engine.contract.running import BackupLimits, RunPolicy, SparkSpec
 from logkeep_engine.contract.schedule import ScheduleSpec
@@ -92,6 +93,10 @@ class KafkaBackupSpec(Model):
 
     model_config = rules(
         (
+            "has(self.archiveRef) != has(self.storage)",
+            "exactly one of archiveRef and storage must be set",
+        ),
+        (
             "self.format == 'Kafka' || self.segment.compression == 'Passthrough'",
             "segment.compression may be Zstd only with format Kafka",
         ),
@@ -146,14 +151,20 @@ class KafkaBackupSpec(Model):
     """Whether each run also archives the ACLs and client quotas of the cluster, and the names of its SCRAM users, so
     that a KafkaRestore with everything can bring them back. What the user may not see is named in warnings, and no run
     fails for it. Archive needs DESCRIBE and DESCRIBE_CONFIGS on the cluster."""
-    storage: Annotated[
-        ArchiveSpec,
-        rule(
-            "self.uri == oldSelf.uri",
-            "storage.uri cannot be changed: an archive belongs to one KafkaBackup; create another KafkaBackup",
-        ),
-    ]
-    """The archive. No other KafkaBackup may write it."""
+    archive_ref: ArchiveRef | None = None
+    """A KafkaArchive in the same namespace, whose storage is that of the archive. No other KafkaBackup may write the
+    archive. It may take the place of storage, and storage its place, as long as the uri is the same."""
+    storage: (
+        Annotated[
+            ArchiveSpec,
+            rule(
+                "self.uri == oldSelf.uri",
+                "storage.uri cannot be changed: an archive belongs to one KafkaBackup; create another KafkaBackup",
+            ),
+        ]
+        | None
+    ) = None
+    """The archive, where no archiveRef names it. No other KafkaBackup may write it."""
     format: Annotated[
         FormatName,
         rule(
@@ -221,6 +232,8 @@ class KafkaBackupSpec(Model):
 
     @model_validator(mode="after")
     def _fits_format(self) -> KafkaBackupSpec:
+        if (self.archive_ref is None) == (self.storage is None):
+            raise ValueError("exactly one of archiveRef and storage must be set")
         options = self.format_options
         if self.format is not FormatName.KAFKA and self.segment.compression is not Compression.PASSTHROUGH:
             raise ValueError("segment.compression may be Zstd only with format Kafka")
@@ -245,6 +258,15 @@ class KafkaBackupSpec(Model):
         if self.generations is not None and self.how_compacted is not CompactedTopics.GENERATIONS:
             raise ValueError("generations may be set only where compactedTopics is Generations")
         return self
+
+    @property
+    def place(self) -> ArchiveSpec:
+        """The archive's place. Raises SpecInvalid if the spec names a KafkaArchive instead: only the operator can look
+        it up."""
+        if self.storage is None:
+            what = "only the operator can look up a KafkaArchive; write spec.storage, as in its spec"
+            raise SpecInvalid([("spec.archiveRef", what)])
+        return self.storage
 
     @property
     def how_compacted(self) -> CompactedTopics:

@@ -37,7 +37,7 @@ def fields_of(model: type[BaseModel], kind: str) -> dict[str, FieldInfo]:
     return {
         field.alias or name: field
         for name, field in model.model_fields.items()
-        if all(mark.kind == kind for mark in field.metadata if isinstance(mark, Only))
+        if all(kind in mark.kinds for mark in field.metadata if isinstance(mark, Only))
     }
 
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
+from logkeep_engine.contract.archive_spec import KafkaArchiveSpec
 from logkeep_engine.contract.backup_run_spec import KafkaBackupRunSpec
-from logkeep_engine.contract.names import BACKUP, BACKUP_RUN, RESTORE
+from logkeep_engine.contract.names import BACKUP, BACKUP_RUN, KAFKA_ARCHIVE, RESTORE
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.spec import KafkaBackupSpec
+from logkeep_operator.api.archive import KafkaArchiveStatus
 from logkeep_operator.api.backup_run import RequestedStatus
 from logkeep_operator.api.status import Status
 
@@ -115,6 +117,30 @@ RESOURCES: Mapping[str, ResourceKind] = {
             Column("Verified", ".status.verification.outcome", wide=True),
             Column("Recovery", ".status.drill.recovery", wide=True),
             Column("Message", ".status.run.message", wide=True),
+        ),
+    ),
+    KAFKA_ARCHIVE: ResourceKind(
+        spec=KafkaArchiveSpec,
+        status=KafkaArchiveStatus,
+        short="karc",
+        description=(
+            "The place of an archive, which KafkaBackups and KafkaRestores of the namespace name with archiveRef in "
+            "place of a storage of their own. Nothing is deleted from the archive when a KafkaArchive is deleted."
+        ),
+        columns=(
+            Column("Ready", '.status.conditions[?(@.type=="Ready")].status', "string"),
+            Column("URI", ".spec.storage.uri"),
+            Column("Writer", ".status.writer"),
+            Column("Recoverable", ".status.recovery.lastTime"),
+            Column("Size", ".status.archive.size"),
+            Column("Last Drill", ".status.drill.lastGoodTime"),
+            Column("Age", ".metadata.creationTimestamp", "date"),
+            Column("Growth", ".status.archive.growth", wide=True),
+            Column("Last Write", ".status.archive.writeTime", wide=True),
+            Column("Backups", ".status.backups", wide=True),
+            Column("Restores", ".status.restores", wide=True),
+            Column("Verified", '.status.conditions[?(@.type=="Verified")].status', "string", wide=True),
+            Column("Message", '.status.conditions[?(@.type=="Ready")].message', "string", wide=True),
         ),
     ),
 }

@@ -42,7 +42,9 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Resource:
-    """`spec` is as stored, with the CRD's defaults; `body` is what a write of the status needs."""
+    """`spec` is as stored, with the CRD's defaults, but has the storage of the KafkaArchive in place of a reference to
+    one that is there (`api.archive`). `archive_ref` is the name that it refers to, `archive_anchor` the newest commit
+    that the KafkaArchive's status knows. `body` is what a write of the status needs."""
 
     key: Key
     uid: str
@@ -52,6 +54,8 @@ class Resource:
     status: Status
     annotations: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    archive_ref: str | None = None
+    archive_anchor: str | None = None
 
     @classmethod
     def from_object(cls, kind: str, body: Mapping[str, Any]) -> Resource:

@@ -2,6 +2,7 @@
 and applies."""
 
 from logkeep_operator.reconcile.backup_runs import answers_without_backup, wants_look
+from logkeep_operator.reconcile.kafka_archive import ArchiveUsers, archive_status, users_of
 from logkeep_operator.reconcile.observed import (
     Documents,
     FoundKafka,
@@ -41,6 +42,7 @@ __all__ = [
     "AdoptRequestedRun",
     "Answer",
     "AnswerRequestedRun",
+    "ArchiveUsers",
     "Create",
     "DeleteConfigMap",
     "DeleteJob",
@@ -61,6 +63,7 @@ __all__ = [
     "SuspendJob",
     "Waiter",
     "answers_without_backup",
+    "archive_status",
     "documents",
     "due",
     "holds_place",
@@ -73,6 +76,7 @@ __all__ = [
     "place_of",
     "reconcile",
     "refused",
+    "users_of",
     "wake_after",
     "wake_after_rest",
     "wants_look",

@@ -30,6 +30,7 @@ from logkeep_operator.reconcile.outcome import (
     DRY_RUN_REFUSED,
     JobOutcome,
 )
+from logkeep_operator.reconcile.places import check_place, of_archive
 from logkeep_operator.reconcile.plan import (
     DeleteJob,
     Plan,
@@ -50,7 +51,7 @@ from logkeep_operator.reconcile.runs import inputs_of, wanted_run
 from logkeep_operator.reconcile.schedule import scheduled_times, wake_after, with_times
 from logkeep_operator.reconcile.starting import STUCK_JOB_AFTER, WAIT_SECONDS, Spec
 from logkeep_operator.reconcile.step import CRDS_OUTDATED, INVALID_SPEC, NOT_ALLOWED, Step, last_turn, soonest
-from logkeep_operator.reconcile.waiting import Waiting
+from logkeep_operator.reconcile.waiting import ARCHIVE_NOT_FOUND, Waiting, archive_not_found
 from logkeep_operator.resources import check_allowed, job_name, with_defaults
 from logkeep_operator.settings import EngineSettings
 
@@ -74,10 +75,11 @@ def _decide(observed: Observed, now: datetime, engine: EngineSettings, turns: Ru
             _parse(observed.resource)
             observed = replace(observed, resource=with_defaults(observed.resource, engine))
         spec = _parse(observed.resource)
-        check_allowed(spec, engine)
+        check_allowed(spec, engine, named=observed.resource.archive_ref is not None)
+        check_place(observed.resource)
     except SpecInvalid as error:
         step = Step(observed, now)
-        return step.kept() if _has_done_all(observed.resource) else step.invalid(error)
+        return step.kept() if _has_done_all(observed.resource) else step.invalid(of_archive(observed.resource, error))
     return _Reconciliation(observed, now, spec, engine, turns).plan()
 
 
@@ -99,9 +101,11 @@ def _rests(resource: Resource, now: datetime) -> bool:
     if status.observed_generation != resource.generation or resource.deleting:
         return False
     ready = status.condition("Ready")
-    if ready is not None and ready.reason in (NOT_ALLOWED, CRDS_OUTDATED):
-        return False  # the installation may allow it in the meantime, or have other CRDs
+    if ready is not None and ready.reason in (NOT_ALLOWED, CRDS_OUTDATED, ARCHIVE_NOT_FOUND):
+        return False  # the installation may allow it in the meantime, or have other CRDs, or the KafkaArchive
     run = status.run
+    if resource.archive_ref is not None and status.phase is Phase.INVALID:
+        return False  # the KafkaArchive may be corrected
     if status.phase is Phase.INVALID and run is None:
         return True
     if run is None or run.outcome is None:
@@ -118,6 +122,8 @@ def _rests(resource: Resource, now: datetime) -> bool:
     except SpecInvalid:
         return False
     if is_release_due(status, now) and not spec.suspend:
+        return False
+    if isinstance(spec, KafkaBackupSpec) and spec.storage is None:
         return False
     times = scheduled_times(resource, spec, now)
     if times.due is not None or with_times(status, status.last_schedule_time, times.next) != status:
@@ -212,6 +218,8 @@ class _Reconciliation(GoingOn):
                 )
         if run.outcome is StatusOutcome.SUCCEEDED and self.spec.suspend:
             return self.suspended(self._suspended_after_success(), run.id, requeue)
+        if isinstance(self.spec, KafkaBackupSpec) and self.spec.storage is None:
+            return self.wait(archive_not_found(self.resource))
         phase = Phase.PENDING if run.outcome in (None, StatusOutcome.REPLACED) else Phase(run.outcome.value)
         return self.done(phase, self._end_conditions(run), requeue)
 
@@ -330,6 +338,7 @@ class _Reconciliation(GoingOn):
         self.status = replace(
             self.status,
             run=known,
+            archive=self.archive_noted(),
             progress=None,
             restored_by=None,
             dry_run=None,

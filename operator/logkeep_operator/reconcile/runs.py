@@ -62,6 +62,9 @@ def wanted_run(
     # Fields that have their default are left out: a field that a later version adds must not start runs.
     said = spec.model_dump(mode="json", by_alias=True, exclude=_NOT_INPUTS, exclude_defaults=True)
     inputs = _hash(resource.uid, json.dumps(said, sort_keys=True))[:_ID_LENGTH]
+    last = resource.status.run
+    if spec.storage is None and last is not None:
+        inputs = inputs_of(last.key)  # whether the archive is another one is unknown as long as its place is
     # An annotation that was taken away asks for nothing new.
     trigger = resource.trigger if resource.trigger is not None else resource.status.last_handled_run
     # A schedule that was taken away asks for nothing new, either.

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from logkeep_engine.contract.model import replace
-from logkeep_engine.contract.names import BACKUP_RUN
+from logkeep_engine.contract.names import BACKUP_RUN, KAFKA_ARCHIVE
 from logkeep_engine.contract.request_files import hash_of_config_map
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.spec import KafkaBackupSpec
@@ -259,6 +259,8 @@ class Starting(Step):
         knows = self.resource if self.resource.key.is_backup else self.observed.backup
         archive = knows.status.archive if knows is not None else None
         anchor = archive.anchor_at(storage.uri) if archive is not None else None
+        if self.resource.key.is_restore:
+            anchor = anchor or self.resource.archive_anchor
         release = is_release(annotations.get(ANNOTATION_RUN_KEY))
         return RunToStart(
             self.resource, run_id, self.spec, storage, raw, self.engine, kafka, annotations, reconcile, anchor, release
@@ -270,9 +272,11 @@ class Starting(Step):
         owner = self.observed.archive_owner
         if owner is None or self.spec.dry_run or self.resource.take_over is not None:
             return
+        named = self.resource.archive_ref is not None
+        field, other = ("spec.archiveRef", KAFKA_ARCHIVE) if named else ("spec.storage", "storage.uri")
         message = (
-            f"spec.storage: KafkaBackup {owner.name} writes this archive: no run is started. Name another storage.uri. "
-            "To hand the archive over, suspend or delete the other KafkaBackup first, and give this one the annotation "
+            f"{field}: KafkaBackup {owner.name} writes this archive: no run is started. Name another {other}. To hand "
+            "the archive over, suspend or delete the other KafkaBackup first, and give this one the annotation "
             "logkeep.dev/take-over with the status.archive.anchor of the other."
         )
         raise Waiting("ArchiveOwned", message, True, OWNED_SECONDS)

@@ -13,7 +13,17 @@ from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.values import parse_timestamp, so_many
 from logkeep_engine.contract.visible import cut
-from logkeep_operator.api import Condition, HistoryEntry, Phase, ProgressStatus, RunStatus, Status, StatusOutcome
+from logkeep_operator.api import (
+    ArchiveStatus,
+    Condition,
+    HistoryEntry,
+    Phase,
+    ProgressStatus,
+    RunStatus,
+    Status,
+    StatusOutcome,
+)
+from logkeep_operator.api.archive import storage_of
 from logkeep_operator.api.status import MAX_HISTORY
 from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.archive import goes_back, with_archive
@@ -191,6 +201,7 @@ class Step:
         self.status = replace(
             self.status,
             run=run,
+            archive=self.archive_noted(),
             progress=None,
             verification=None,
             held_topics=None,
@@ -374,12 +385,21 @@ class Step:
             self.event("Warning", RETENTION_RISK, risk.message)
 
     def archive_uri(self) -> str:
-        """Return the URI of the archive, from the spec or from the backup that it names."""
-        spec, backup = self.resource.spec, self.observed.backup
-        if self.resource.key.is_restore:
-            source = spec.get("source") or {}
-            spec = source if source.get("storage") else backup.spec if backup is not None else {}
-        return str((spec.get("storage") or {}).get("uri", ""))
+        """Return the URI of the run's archive, as it was noted when the run began: the spec may lead elsewhere now, or
+        nowhere."""
+        noted = self.before.archive.uri if self.before.archive is not None and self.before.run is not None else None
+        return noted or self._archive_uri_of_spec()
+
+    def _archive_uri_of_spec(self) -> str:
+        """Return the URI of the archive that the spec names, or the backup that it names; empty if it leads nowhere."""
+        backup = self.observed.backup
+        storage = storage_of(self.resource) or (storage_of(backup) if backup is not None else None) or {}
+        return str(storage.get("uri", ""))
+
+    def archive_noted(self) -> ArchiveStatus | None:
+        """Return what is known of the archive, with the place where a run that begins finds it."""
+        known, uri = self.status.archive, self._archive_uri_of_spec()
+        return known if not uri or (known is not None and known.uri == uri) else ArchiveStatus(uri=uri)
 
     def close_run(
         self, run: RunStatus, outcome: StatusOutcome, message: str, end: datetime, result: RunResult | None

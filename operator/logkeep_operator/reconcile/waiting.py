@@ -9,12 +9,13 @@ from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.spec import KafkaBackupSpec, parse_backup
 from logkeep_engine.contract.storage import ArchiveSpec
-from logkeep_operator.api import Phase, Status
+from logkeep_operator.api import Phase, Resource, Status
 from logkeep_operator.reconcile.observed import Observed
-from logkeep_operator.resources.allowed import NotAllowed, endpoint_problems
+from logkeep_operator.resources.allowed import NotAllowed, endpoint_problems, inline_problems
 from logkeep_operator.settings import EngineSettings
 
 BACKUP_RECHECK_SECONDS = 15.0
+ARCHIVE_NOT_FOUND = "ArchiveNotFound"
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,14 @@ def archive_place(
     observed: Observed, spec: KafkaBackupSpec | KafkaRestoreSpec, engine: EngineSettings, *, begun: bool
 ) -> tuple[ArchiveSpec, dict[str, object]]:
     """Return the archive's place, typed and as written. A restore that has `begun` does not ask whether its backup has
-    succeeded. Raises Waiting when a backupRef leads nowhere."""
+    succeeded. Raises Waiting when a backupRef or an archiveRef leads nowhere."""
     resource = observed.resource
     if isinstance(spec, KafkaBackupSpec):
+        if spec.storage is None:
+            raise archive_not_found(resource)
         return spec.storage, dict(resource.spec["storage"])
+    if spec.source.archive_ref is not None:
+        raise archive_not_found(resource)
     if spec.source.storage is not None:
         return spec.source.storage, dict(resource.spec["source"]["storage"])
     name = spec.source.backup_ref.name if spec.source.backup_ref is not None else ""
@@ -47,12 +52,15 @@ def archive_place(
         raise Waiting("BackupNotFound", message, True, BACKUP_RECHECK_SECONDS)
     try:
         storage = parse_backup(backup.spec).storage
+        if storage is None:
+            raise archive_not_found(backup, f"spec.source.backupRef: KafkaBackup {name!r}: ")
         problems = storage_problems("spec.storage", storage)
         if problems:
             raise SpecInvalid(problems)
     except SpecInvalid as error:
         raise _backup_invalid(name, str(error)) from error
-    if problems := endpoint_problems("spec.storage", storage, engine):
+    problems = endpoint_problems("spec.storage", storage, engine)
+    if problems := [*problems, *inline_problems("spec.storage", backup, engine)]:
         message = f"spec.source.backupRef: KafkaBackup {name!r} is not allowed: {NotAllowed(problems)}"
         raise Waiting("NotAllowed", message, True, BACKUP_RECHECK_SECONDS, stalled=True)
     if problems := state_problems(storage, spec.state):
@@ -63,6 +71,15 @@ def archive_place(
             raise _backup_invalid(name, "it has not succeeded yet" if ready is None else ready.message)
         raise Waiting("WaitingForBackup", _not_succeeded(name, backup.status), False, BACKUP_RECHECK_SECONDS)
     return storage, dict(backup.spec["storage"])
+
+
+def archive_not_found(resource: Resource, where: str = "") -> Waiting:
+    """Return what a resource waits for whose spec names a KafkaArchive that is not there."""
+    field = "spec.archiveRef" if resource.key.is_backup else "spec.source.archiveRef"
+    message = (
+        f"{where}{field}: there is no KafkaArchive {resource.archive_ref!r} in namespace {resource.key.namespace}."
+    )
+    return Waiting(ARCHIVE_NOT_FOUND, message, True, BACKUP_RECHECK_SECONDS)
 
 
 def _backup_invalid(name: str, why: str) -> Waiting:

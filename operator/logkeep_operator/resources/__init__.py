@@ -1,7 +1,8 @@
 """Pure builders of everything the operator creates: access objects of a namespace, ConfigMaps and Job of a run."""
 
 from logkeep_operator.resources.access import access_objects, is_earlier_binding, needs_access_objects, network_policy
-from logkeep_operator.resources.allowed import NotAllowed, check_allowed
+from logkeep_operator.resources.allowed import NotAllowed, check_allowed, endpoint_problems
+from logkeep_operator.resources.events import event_body
 from logkeep_operator.resources.expected import difference, owned_by
 from logkeep_operator.resources.names import (
     ANNOTATION_PREVIOUS_RUN,
@@ -69,6 +70,8 @@ __all__ = [
     "config_map_names",
     "config_maps",
     "difference",
+    "endpoint_problems",
+    "event_body",
     "is_earlier_binding",
     "is_progress_name",
     "is_topics_name",

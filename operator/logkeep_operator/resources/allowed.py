@@ -15,26 +15,34 @@ from logkeep_engine.contract.running import SparkSpec
 from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.contract.storage import StorageSpec
 from logkeep_engine.contract.wildcards import matches_any
+from logkeep_operator.api import Resource
 from logkeep_operator.resources.access import DRIVER_ACCOUNT, EXECUTOR_ACCOUNT
 from logkeep_operator.resources.foreign_code import foreign_code
 from logkeep_operator.settings import EngineSettings
 
 _ASK = "ask the administrator of Logkeep"
+_NO_INLINE = (
+    f"only a KafkaArchive may have one (the chart's engine.allowed.inlineStorage is false); name one, or {_ASK}"
+)
 
 
 class NotAllowed(SpecInvalid):
     """The resource is right, but this installation does not allow what it asks for."""
 
 
-def check_allowed(spec: KafkaBackupSpec | KafkaRestoreSpec, engine: EngineSettings) -> None:
-    """Raises NotAllowed, whose problems name the fields and the chart's values."""
+def check_allowed(spec: KafkaBackupSpec | KafkaRestoreSpec, engine: EngineSettings, *, named: bool = False) -> None:
+    """Raises NotAllowed, whose problems name the fields and the chart's values. `named`: the storage of the archive is
+    that of a KafkaArchive."""
     problems = spark_not_allowed(spec.spark, engine)
     problems += _token_endpoint(spec.cluster, engine)
     if isinstance(spec, KafkaBackupSpec):
         problems += endpoint_problems("spec.storage", spec.storage, engine)
+        problems += _inline("spec.storage", None if named else spec.storage, engine)
     else:
         problems += endpoint_problems("spec.source.storage", spec.source.storage, engine)
         problems += endpoint_problems("spec.state", spec.state, engine)
+        problems += _inline("spec.source.storage", None if named else spec.source.storage, engine)
+        problems += _inline("spec.state", spec.state, engine)
     if problems:
         raise NotAllowed(problems)
 
@@ -62,6 +70,18 @@ def _token_endpoint(cluster: ClusterSpec, engine: EngineSettings) -> list[tuple[
         return []
     what = f"the endpoint {place} is not in the chart's engine.allowed.endpoints; {_ASK}"
     return [("spec.cluster.security.sasl.oauth.tokenEndpoint", what)]
+
+
+def inline_problems(path: str, backup: Resource, engine: EngineSettings) -> list[tuple[str, str]]:
+    """Problems of the storage of a KafkaBackup that a restore names by a backupRef."""
+    if engine.allowed_inline_storage or backup.archive_ref is not None:
+        return []
+    return [(path, _NO_INLINE)]
+
+
+def _inline(path: str, storage: StorageSpec | None, engine: EngineSettings) -> list[tuple[str, str]]:
+    """Problems of a storage that stands in a spec itself, though only KafkaArchives may name Secrets."""
+    return [] if engine.allowed_inline_storage or storage is None else [(path, _NO_INLINE)]
 
 
 def _images(spark: SparkSpec, engine: EngineSettings) -> list[tuple[str, str]]:

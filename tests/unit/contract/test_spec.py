@@ -480,7 +480,7 @@ def test_one_mistake_is_one_problem_in_the_words_of_yaml(wrong: dict[str, Any], 
 
 
 BAD_RESTORES = [
-    (restore(source={}), "spec.source", "exactly one of backupRef and storage"),
+    (restore(source={}), "spec.source", "exactly one of backupRef, archiveRef and storage"),
     (restore(source={"backupRef": {"name": "a"}, "storage": {"uri": "s3://bucket"}}), "spec.source", "exactly one of"),
     (restore(topics={"rename": [{"from": "(a)", "to": "\\2"}]}), "spec.topics.rename[0].to", "does not fit the groups"),
     (restore(topics={"rename": [{"from": "(", "to": "x"}]}), "spec.topics.rename[0].from", "not a regular expression"),

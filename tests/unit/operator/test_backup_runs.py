@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, cast
 
 import pytest
 
 from logkeep_operator.api import Key, Phase, Resource
+from logkeep_operator.api.archive import KafkaArchive
 from logkeep_operator.api.backup_run import RequestedPhase, RequestedRun
 from logkeep_operator.api.fields import Fields
 from logkeep_operator.cluster import KubernetesCluster
@@ -268,7 +270,10 @@ class OneBackup:
     def now(self) -> Any:
         return self.world.now
 
-    def resources(self, namespaces: list[str]) -> list[Resource]:
+    def archives(self, namespaces: list[str]) -> list[KafkaArchive]:
+        return []
+
+    def resources(self, namespaces: list[str], archives: Mapping[Key, KafkaArchive]) -> list[Resource]:
         return [self.world.resource]
 
     def resource(self, key: Key) -> Resource | None:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from logkeep_engine import __version__
-from logkeep_engine.contract.names import ENDPOINTS_CONFIG_MAP, KEY_ENDPOINTS
+from logkeep_engine.contract.names import ENDPOINTS_CONFIG_MAP, KEY_ENDPOINTS, PLURALS
 from logkeep_engine.kafka.internal import INTERNAL_TOPICS
 from logkeep_operator.selfcheck import needed, needed_for_lease
 from logkeep_operator.settings import Concurrency, from_environ
@@ -377,14 +377,13 @@ def refusals_of(part: dict[str, Any]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("plural", ["kafkabackups", "kafkabackupruns", "kafkarestores"])
-def test_the_reference_names_every_field(plural: str) -> None:
+@pytest.mark.parametrize(("kind", "plural"), PLURALS.items())
+def test_the_reference_names_every_field(kind: str, plural: str) -> None:
     reference = (ROOT / "docs/reference/crds.md").read_text()
     schema = yaml.safe_load((ROOT / f"crds/{plural}.yaml").read_text())["spec"]["versions"][0]["schema"][
         "openAPIV3Schema"
     ]
-    kinds = {"kafkabackups": "KafkaBackup", "kafkabackupruns": "KafkaBackupRun", "kafkarestores": "KafkaRestore"}
-    section = reference[reference.index(f"## {kinds[plural]} ") :]
+    section = reference[reference.index(f"## {kind} ") :]
     rows = set(re.findall(r"^- \*{0,2}([\w.\[\]]+)\*{0,2} \(", section, re.MULTILINE))
     for part in ("spec", "status"):
         assert set(fields_of(schema["properties"][part])) <= rows

@@ -57,6 +57,7 @@ KINDS_BY_PLURAL = {
     "configmaps": ("v1", "ConfigMap"),
     "events": ("v1", "Event"),
     "jobs": ("batch/v1", "Job"),
+    "kafkaarchives": ("logkeep.dev/v1alpha1", "KafkaArchive"),
     "kafkabackupruns": ("logkeep.dev/v1alpha1", "KafkaBackupRun"),
     "kafkabackups": ("logkeep.dev/v1alpha1", "KafkaBackup"),
     "kafkarestores": ("logkeep.dev/v1alpha1", "KafkaRestore"),
@@ -171,7 +172,7 @@ def test_a_watch_outlives_every_odd_answer_and_continues_where_it_was() -> None:
     from_versions = [path.partition("resourceVersion=")[2] for path in Odd.requested[1:3]]
     assert from_versions == ["5", "9"]
     assert set(missed) == {"team"}
-    assert len(missed) == 5 + 5  # the watches of the five other kinds begin once
+    assert len(missed) == 5 + 6  # the watches of the six other kinds begin once
 
 
 def served(metrics: Metrics, namespace: str = "team") -> float | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine import errors
-from logkeep_engine.contract.names import BACKUP_RUN
+from logkeep_engine.contract.names import BACKUP_RUN, KAFKA_ARCHIVE
 from logkeep_engine.report import failed
 from logkeep_operator.api import KINDS
 from tests.unit.test_report import RESULT
@@ -123,7 +123,7 @@ def test_a_page_says_what_one_sees_why_and_what_to_do(path: Path) -> None:
     assert lines[0] == f"# {path.stem}"
     kinds = re.match(r"\*([\w, ]+)\.\* (.)", lines[2])
     assert kinds is not None, "the kinds that have the reason, and the status of their conditions"
-    assert set(kinds[1].split(", ")) <= {*KINDS, BACKUP_RUN}
+    assert set(kinds[1].split(", ")) <= {*KINDS, BACKUP_RUN, KAFKA_ARCHIVE}
     assert re.search(r"`\w+`\s+(is|are)\s+(True|False|Unknown)|as True|is True\.", text) is not None
     parts = [text.find(head) for head in ("\n**Why.** ", "\n**What happens next.** ", "\n**What you do.** ")]
     assert -1 not in parts

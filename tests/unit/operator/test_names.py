@@ -122,7 +122,7 @@ def test_items_of_another_namespace_are_not_used() -> None:
         page = {"kind": "KafkaBackupList", "apiVersion": "logkeep.dev/v1alpha1", "metadata": {}, "items": [item]}
         api.instead[path] = json.dumps(page).encode()
         with pytest.raises(AnswerWrong, match=r"asked for KafkaBackup team-a/\* .*; answered with KafkaBackup team-b/"):
-            list(api.cluster().resources(["team-a"]))
+            list(api.cluster().resources(["team-a"], {}))
 
 
 def test_the_answer_to_one_question_is_not_read_beyond_what_an_object_can_have() -> None:

@@ -151,7 +151,7 @@ def test_a_status_that_was_not_stored_as_sent_is_an_error_and_the_crds_are_looke
         controller = api.controller()
         path = "/apis/logkeep.dev/v1alpha1/namespaces/team/kafkabackups/nightly/status"
         api.refused[path] = (200, {**body, "status": {"phase": "Pending"}})
-        with pytest.raises(NotStored, match=r"has not stored status\.conditions, .*status\.run as sent"):
+        with pytest.raises(NotStored, match=r"has not stored status\.archive, .*status\.run as sent"):
             controller.reconcile(KEY)
         assert api.requested.count(OPENAPI) == 1
         api.refused.clear()

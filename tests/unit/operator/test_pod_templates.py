@@ -29,7 +29,7 @@ def run_of(spark: dict[str, Any], engine: EngineSettings = ENGINE, **more: Any) 
     typed = parse_backup(spec)
     check_spec(typed)
     kafka = KafkaAccess(typed.cluster)
-    return RunToStart(resource("KafkaBackup", spec), "0123456789", typed, typed.storage, spec["storage"], engine, kafka)
+    return RunToStart(resource("KafkaBackup", spec), "0123456789", typed, typed.place, spec["storage"], engine, kafka)
 
 
 def pod_of(made: RunToStart, role: str) -> dict[str, Any]:

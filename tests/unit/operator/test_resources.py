@@ -34,7 +34,7 @@ from tests.unit.operator.world import ENGINE, backup_spec, resource, restore_spe
 def run(spec: dict[str, Any], engine: EngineSettings = ENGINE, kafka: KafkaAccess | None = None) -> RunToStart:
     typed = parse_backup(spec)
     kafka = kafka or KafkaAccess(typed.cluster)
-    return RunToStart(resource("KafkaBackup", spec), "0123456789", typed, typed.storage, spec["storage"], engine, kafka)
+    return RunToStart(resource("KafkaBackup", spec), "0123456789", typed, typed.place, spec["storage"], engine, kafka)
 
 
 def restore(storage: dict[str, Any]) -> RunToStart:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, cast
 
@@ -9,6 +10,7 @@ import pytest
 
 from logkeep_operator import controller
 from logkeep_operator.api import Key, Resource
+from logkeep_operator.api.archive import KafkaArchive
 from logkeep_operator.api.backup_run import RequestedRun
 from logkeep_operator.api.fields import Fields
 from logkeep_operator.cluster import KubernetesCluster
@@ -32,7 +34,10 @@ class Lists:
     def now(self) -> datetime:
         return START
 
-    def resources(self, namespaces: list[str]) -> list[Resource]:
+    def archives(self, namespaces: list[str]) -> list[KafkaArchive]:
+        return []
+
+    def resources(self, namespaces: list[str], archives: Mapping[Key, KafkaArchive]) -> list[Resource]:
         return [
             Resource.from_object("KafkaBackup", {"metadata": _metadata(name), "spec": backup_spec()})
             for name in self.names
@@ -45,7 +50,7 @@ class Lists:
         return []
 
     def resource(self, key: Key) -> Resource | None:
-        return next((found for found in self.resources([]) if found.key == key), None)
+        return next((found for found in self.resources([], {}) if found.key == key), None)
 
 
 def _metadata(name: str) -> dict[str, Any]:

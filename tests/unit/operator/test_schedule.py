@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.spec import parse_backup
 from logkeep_operator.api import Key, Phase, Resource, Status
+from logkeep_operator.api.archive import KafkaArchive
 from logkeep_operator.api.backup_run import RequestedRun
 from logkeep_operator.api.fields import Fields
 from logkeep_operator.cluster import KubernetesCluster
@@ -110,7 +112,10 @@ def test_the_controller_and_the_resync_come_back_for_a_backup_at_rest() -> None:
         def now(self) -> datetime:
             return world.now
 
-        def resources(self, namespaces: list[str]) -> list[Resource]:
+        def archives(self, namespaces: list[str]) -> list[KafkaArchive]:
+            return []
+
+        def resources(self, namespaces: list[str], archives: Mapping[Key, KafkaArchive]) -> list[Resource]:
             return [world.resource]
 
         def resource(self, key: Key) -> Resource:

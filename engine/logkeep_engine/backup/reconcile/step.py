@@ -240,7 +240,7 @@ def reconcile_archive(
     `heal` it becomes the archive's writer for a moment, if there is something to heal.
     Raises as `Reconciliation.perform`, ArchiveMissing, ArchiveMismatch, ArchiveBusy, and BackupUnfinished where no
     backup has ended."""
-    storage = open_storage(spec.storage, environ)
+    storage = open_storage(spec.place, environ)
     storage.check()
     archive = Archive.open(storage, claim)
     seen = choose(archive)

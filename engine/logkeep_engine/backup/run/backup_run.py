@@ -88,7 +88,7 @@ class BackupRun(ArchivingRun):
 
     def execute(self) -> None:
         self._reporter.phase("Planning")
-        storage = open_storage(self._spec.storage, self._environ)
+        storage = open_storage(self._spec.place, self._environ)
         storage.check()
         connection = connection_from(self._spec.cluster, self._environ)
         with ControlPlane(connection) as control:

@@ -74,7 +74,7 @@ class BackupDryRun(DriverRun):
 
     def _find_out(self, begun: RunResult) -> tuple[RunResult, DryRunReport]:
         spec, claim = self._spec, claim_of(self._request)
-        storage = open_storage(spec.storage, self._environ)
+        storage = open_storage(spec.place, self._environ)
         storage.check()
         connection = connection_from(spec.cluster, self._environ)
         with ControlPlane(connection) as control:

@@ -42,7 +42,7 @@ def done_already(run_id: str) -> str:
 
 def class_warnings(spec: KafkaBackupSpec) -> list[str]:
     """Return the warning for objects that retention deletes before their storage class has been paid for."""
-    wanted = spec.storage.s3.storage_class if spec.storage.s3 is not None else None
+    wanted = spec.place.s3.storage_class if spec.place.s3 is not None else None
     days, age = MINIMUM_DAYS.get(wanted or "", 0), spec.retention.max_age_seconds
     if age is None or age >= days * 86_400:
         return []

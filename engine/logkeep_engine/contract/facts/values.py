@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from logkeep_engine.contract.model import Model, schema
-from logkeep_engine.contract.names import BACKUP, RESTORE
+from logkeep_engine.contract.names import BACKUP, KAFKA_ARCHIVE, RESTORE
 from logkeep_engine.contract.visible import cut
 
 T = TypeVar("T")
@@ -129,10 +129,10 @@ ShownName = Annotated[Name, AfterValidator(_short)]  # a pattern may be longer t
 
 
 class Only:
-    """Marks a field that only one kind of resource has."""
+    """Marks a field that only some kinds of resources have."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, *kinds: str) -> None:
+        self.kinds = kinds
 
 
-OnlyBackup, OnlyRestore = Only(BACKUP), Only(RESTORE)
+OnlyBackup, OnlyRestore = Only(BACKUP, KAFKA_ARCHIVE), Only(RESTORE)

@@ -19,7 +19,7 @@ from logkeep_engine.archive.catalog.signed_documents import SigningStorage
 from logkeep_engine.archive.names import RUNS, check_run_id, run_file
 from logkeep_engine.contract import restore_spec as specs
 from logkeep_engine.contract.model import replace
-from logkeep_engine.contract.names import STATE_KEYS
+from logkeep_engine.contract.names import BACKUP, KAFKA_ARCHIVE, STATE_KEYS
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec
 from logkeep_engine.contract.stored import DocumentRefused, StoredDocument
@@ -157,11 +157,13 @@ class RestoreState:
 
 
 def archive_place(spec: specs.KafkaRestoreSpec) -> ArchiveSpec:
-    """Return the storage of the restore's archive. Raises SpecError if the spec still names a KafkaBackup instead."""
+    """Return the storage of the restore's archive. Raises SpecError if the spec still names a KafkaBackup or a
+    KafkaArchive instead."""
     if spec.source.storage is None:
+        field, kind = ("archiveRef", KAFKA_ARCHIVE) if spec.source.backup_ref is None else ("backupRef", BACKUP)
         raise SpecError(
-            "spec.source.backupRef: only the operator can look up a KafkaBackup",
-            hint="Write spec.source.storage, as in the KafkaBackup's spec.storage.",
+            f"spec.source.{field}: only the operator can look up a {kind}",
+            hint=f"Write spec.source.storage, as in the {kind}'s spec.storage.",
         )
     return spec.source.storage
 

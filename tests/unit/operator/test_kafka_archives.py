@@ -1,0 +1,261 @@
+"""A KafkaArchive: what it means for the resources that name it, and what its status says of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from logkeep_engine.contract.facts.archive import Recoverable
+from logkeep_engine.contract.facts.outcome import VerificationFacts
+from logkeep_engine.contract.model import replace
+from logkeep_engine.contract.parsing import SpecInvalid
+from logkeep_engine.contract.spec import parse_backup
+from logkeep_operator.api import ArchiveStatus, DrillStatus, Key, Phase, Resource, RunStatus, Status, StatusOutcome
+from logkeep_operator.api.archive import KafkaArchive, KafkaArchiveStatus, named_by, resolved
+from logkeep_operator.archive_users import UsersOfArchives
+from logkeep_operator.reconcile import ArchiveUsers, archive_status, is_at_rest, users_of
+from logkeep_operator.reconcile.places import check_place, of_archive
+from logkeep_operator.reconcile.runs import wanted_run
+from tests.unit.operator.fake_api import FakeApi
+from tests.unit.operator.world import ENGINE, START, World, backup_spec, resource, restore_spec
+
+URI = "s3://bucket/prefix"
+SEVEN, EIGHT = f"7:{'7' * 64}", f"8:{'8' * 64}"
+STORAGE: dict[str, Any] = backup_spec()["storage"]
+BY_NAME: dict[str, Any] = {key: value for key, value in backup_spec().items() if key != "storage"} | {
+    "archiveRef": {"name": "lake"}
+}
+FROM_LAKE: dict[str, Any] = restore_spec(source={"archiveRef": {"name": "lake"}})
+
+
+def lake(uri: str = URI, **status: Any) -> KafkaArchive:
+    key = Key("KafkaArchive", "team", "lake")
+    return KafkaArchive(key, "uid-of-lake", 1, {"storage": STORAGE | {"uri": uri}}, KafkaArchiveStatus(**status))
+
+
+def wrote(name: str, time: str, uri: str = URI, **more: Any) -> Resource:
+    """A backup whose run has written the archive."""
+    found = ArchiveStatus(id="a", uri=uri, epoch=1, commit=7, anchor=SEVEN, write_time=time, taken_over="yes")
+    made = resource("KafkaBackup", backup_spec(), status=Status(archive=found, **more))
+    return replace(made, key=Key("KafkaBackup", "team", name), uid=f"uid-of-{name}")
+
+
+def drilled(name: str, end: str, outcome: StatusOutcome, **more: Any) -> Resource:
+    drill = DrillStatus(restore=name, run_id=f"run-{name}", outcome=outcome, reason="X", end_time=end, **more)
+    status = Status(drill=drill, archive=ArchiveStatus(id="a", uri=URI))
+    return replace(resource("KafkaRestore", FROM_LAKE, status=status), key=Key("KafkaRestore", "team", name))
+
+
+def told(archive: KafkaArchive, *users: Resource) -> tuple[KafkaArchiveStatus, list[str]]:
+    backups = frozenset(user.key for user in users if user.key.is_backup)
+    status, events = archive_status(archive, users_of(archive, users, backups), ENGINE, START)
+    return status, [event.reason for event in events]
+
+
+# ---- a reference
+
+
+def test_a_backup_by_reference_asks_for_the_run_that_its_storage_would_ask_for() -> None:
+    inline = resource("KafkaBackup", backup_spec())
+    named = resolved(resource("KafkaBackup", BY_NAME), lake())
+    assert dict(named.spec) == backup_spec()
+    assert (named.archive_ref, inline.archive_ref) == ("lake", None)
+    assert wanted_run(named, parse_backup(named.spec)) == wanted_run(inline, parse_backup(inline.spec))
+
+
+def test_a_reference_to_nothing_stays_and_one_beside_a_storage_is_refused() -> None:
+    lost = resolved(resource("KafkaBackup", BY_NAME), None)
+    assert (lost.spec, lost.archive_ref) == (BY_NAME, "lake")
+    both = resolved(resource("KafkaBackup", BY_NAME | {"storage": STORAGE}), lake())
+    with pytest.raises(SpecInvalid, match="exactly one of archiveRef and storage"):
+        parse_backup(both.spec)
+    backup = resource("KafkaBackup", backup_spec())
+    assert resolved(backup, lake()) is backup
+
+
+@pytest.mark.parametrize("name", ["../secrets", "", None, 7, {"name": "x"}])
+def test_no_path_is_made_of_what_is_no_name(name: Any) -> None:
+    assert named_by(resource("KafkaBackup", BY_NAME | {"archiveRef": {"name": name}})) is None
+    assert named_by(resource("KafkaRestore", {"source": {"archiveRef": {"name": name}}})) is None
+    assert named_by(resource("KafkaRestore", {"source": name})) is None
+
+
+def test_a_restore_by_reference_gets_the_anchor_of_the_same_place_only() -> None:
+    known = ArchiveStatus(id="a", uri=URI, anchor=SEVEN)
+    assert resolved(resource("KafkaRestore", FROM_LAKE), lake(archive=known)).archive_anchor == SEVEN
+    elsewhere = replace(known, uri="s3://bucket/before")
+    assert resolved(resource("KafkaRestore", FROM_LAKE), lake(archive=elsewhere)).archive_anchor is None
+
+
+# ---- another place
+
+
+@pytest.mark.parametrize(
+    ("status", "refused"),
+    [
+        (Status(), False),
+        (Status(archive=ArchiveStatus(uri="s3://a/b")), False),
+        (Status(archive=ArchiveStatus(id="a", uri="s3://a/b")), True),
+        (Status(archive=ArchiveStatus(id="a", uri=URI)), False),
+        (Status(archive=ArchiveStatus(uri="s3://a/b"), run=RunStatus(id="r", key="k")), True),
+        (Status(archive=ArchiveStatus(uri="s3://a/b"), run=RunStatus(id="r", key="k.dryRun")), False),
+        (
+            Status(archive=ArchiveStatus(uri="s3://a/b"), run=RunStatus(id="r", key="k", outcome=StatusOutcome.FAILED)),
+            False,
+        ),
+    ],
+    ids=["new", "noted", "written", "the same", "running", "dry run", "failed before it wrote"],
+)
+def test_the_place_of_a_backup_is_bound_once_there_may_be_something(status: Status, refused: bool) -> None:
+    made = resolved(resource("KafkaBackup", BY_NAME, status=status), lake())
+    if not refused:
+        check_place(made)
+        return
+    with pytest.raises(SpecInvalid, match="create another KafkaBackup"):
+        check_place(made)
+
+
+def test_a_run_that_is_booked_after_the_spec_leads_elsewhere_is_of_the_place_where_it_began() -> None:
+    world = World(spec=backup_spec())
+    world.settle()
+    assert world.status.archive == ArchiveStatus(uri=URI)
+    world.edit(storage=STORAGE | {"uri": "s3://bucket/other"})  # by a reference: the API server sees no change
+    world.reports(result=world.result(anchor=SEVEN))
+    world.job_is(active=0, complete=True)
+    world.settle()
+    assert world.status.phase is Phase.INVALID
+    assert world.status.archive is not None
+    assert (world.status.archive.uri, world.status.archive.anchor) == (URI, SEVEN)
+
+
+def test_a_backup_at_rest_wakes_when_its_archive_is_gone_or_was_corrected() -> None:
+    made = resolved(resource("KafkaBackup", BY_NAME), lake())
+    run = wanted_run(made, parse_backup(made.spec))
+    ended = RunStatus(id=run.id, key=run.key, outcome=StatusOutcome.SUCCEEDED)
+    status = Status(observed_generation=1, run=ended, phase=Phase.SUCCEEDED)
+    assert not is_at_rest(replace(resolved(replace(made, spec=BY_NAME), None), status=status), START)
+    assert not is_at_rest(replace(made, status=Status(observed_generation=1, phase=Phase.INVALID)), START)
+
+
+def test_problems_of_a_storage_name_the_archive_that_has_it() -> None:
+    error = SpecInvalid([("spec.storage.uri", "is wrong"), ("spec.topics", "is wrong, too")])
+    made = resolved(resource("KafkaBackup", BY_NAME), lake())
+    said = str(of_archive(made, error))
+    assert said == "spec.archiveRef: KafkaArchive 'lake': spec.storage.uri: is wrong; spec.topics: is wrong, too"
+    assert of_archive(resource("KafkaBackup", backup_spec()), error) is error
+
+
+# ---- the status
+
+
+def test_the_status_is_that_of_the_backup_that_has_written_last() -> None:
+    recovery = Recoverable(last_time="2026-11-21T07:00:00Z")
+    late = wrote("late", "2026-11-21T07:10:00Z", recovery=recovery)
+    early = wrote("early", "2026-11-21T06:00:00Z")
+    elsewhere = wrote("elsewhere", "2026-11-21T07:30:00Z", "s3://bucket/other")
+    status, events = told(lake(), early, late, elsewhere)
+    assert (status.writer, status.recovery) == ("late", recovery)
+    assert (status.backups, status.backup_list) == (3, ("early", "elsewhere", "late"))
+    assert status.archive is not None
+    assert (status.archive.anchor, status.archive.taken_over) == (SEVEN, None)
+    assert events == ["Usable"]
+    again, events = told(replace(lake(), status=status), early, late, elsewhere)
+    assert (again, events) == (status, [])
+
+
+def test_what_is_known_stays_when_all_are_gone() -> None:
+    late = wrote("late", "2026-11-21T07:10:00Z", recovery=Recoverable(last_time="2026-11-21T07:00:00Z"))
+    before, _ = told(lake(), late, drilled("d", "2026-11-21T07:00:00Z", StatusOutcome.SUCCEEDED))
+    after, _ = told(replace(lake(), status=before))
+    assert (after.writer, after.backups, after.restores) == (None, 0, 0)
+    assert (after.archive, after.recovery, after.drill) == (before.archive, before.recovery, before.drill)
+
+
+def test_the_drill_that_has_ended_last_is_told_once() -> None:
+    good = drilled("good", "2026-11-21T07:00:00Z", StatusOutcome.SUCCEEDED, last_good_time="2026-11-21T07:00:00Z")
+    bad = drilled("bad", "2026-11-21T08:00:00Z", StatusOutcome.FAILED)
+    elsewhere = drilled("elsewhere", "2026-11-21T09:00:00Z", StatusOutcome.FAILED)
+    elsewhere = replace(elsewhere, status=replace(elsewhere.status, archive=ArchiveStatus(uri="s3://x/y")))
+    first, events = told(lake(), good, elsewhere)
+    assert events == ["Usable", "X"]
+    second, events = told(replace(lake(), status=first), good, bad, elsewhere)
+    assert events == ["X"]
+    assert second.drill is not None
+    assert (second.drill.restore, second.drill.last_good_time) == ("bad", "2026-11-21T07:00:00Z")
+    verified = second.condition("Verified")
+    assert verified is not None
+    assert verified.status == "False"
+    assert told(replace(lake(), status=second), good, bad)[1] == []
+
+
+def test_the_last_restore_that_was_verified_is_named() -> None:
+    run = RunStatus(id="r", key="k", outcome=StatusOutcome.SUCCEEDED, end_time="2026-11-21T07:00:00Z")
+    found = VerificationFacts(outcome="Verified", message="all", report="s3://x")
+    status = Status(run=run, verification=found, archive=ArchiveStatus(uri=URI))
+    seen, _ = told(lake(), resource("KafkaRestore", FROM_LAKE, status=status))
+    assert seen.verification is not None
+    assert (seen.verification.restore, seen.verification.outcome) == ("again", "Verified")
+
+
+def test_many_users_are_counted_and_some_are_named() -> None:
+    users = [wrote(f"b{number:02}", "2026-11-21T07:00:00Z") for number in range(30)]
+    status, _ = told(lake(), *users)
+    assert (status.backups, len(status.backup_list)) == (30, 20)
+    assert KafkaArchiveStatus.from_dict(status.to_dict()) == status
+
+
+@pytest.mark.parametrize(
+    ("storage", "reason", "message"),
+    [
+        ({"uri": "nonsense"}, "InvalidSpec", "spec.storage.uri: must be s3://"),
+        ({"uri": "file:///etc/x", "volume": {"claimName": "c"}}, "InvalidSpec", "is a system folder"),
+    ],
+)
+def test_an_archive_that_no_run_could_use_says_so(storage: dict[str, Any], reason: str, message: str) -> None:
+    status, events = archive_status(replace(lake(), spec={"storage": storage}), ArchiveUsers(), ENGINE, START)
+    ready, stalled = status.condition("Ready"), status.condition("Stalled")
+    assert ready is not None
+    assert stalled is not None
+    assert (ready.status, ready.reason, stalled.status) == ("False", reason, "True")
+    assert message in ready.message
+    assert [event.reason for event in events] == [reason]
+
+
+# ---- who is woken
+
+
+def test_an_archive_wakes_those_that_name_it_and_is_woken_by_those_at_its_place() -> None:
+    users = UsersOfArchives()
+    archive = lake()
+    assert users.is_news(archive)
+    users.note_archive(archive)
+    assert not users.is_news(replace(archive, status=KafkaArchiveStatus(backups=1)))
+    assert users.is_news(replace(archive, generation=2))
+    named, inline = resolved(resource("KafkaBackup", BY_NAME), archive), wrote("inline", "2026-11-21T07:00:00Z")
+    assert users.note(named) == [archive.key]
+    assert users.note(named) == []
+    assert users.note(inline) == [archive.key]
+    assert users.users_of(archive.key) == [named.key]
+    assert users.archives_of(inline.key) == [archive.key]
+    assert users.forget(inline.key) == [archive.key]
+    assert users.forget(inline.key) == []
+    users.forget_archive(archive.key)
+    assert users.is_news(archive)
+    assert users.archives_of(named.key) == [archive.key]
+
+
+def test_a_look_at_an_archive_writes_what_has_changed_and_nothing_else() -> None:
+    with FakeApi() as api:
+        api.put("KafkaArchive", "team", "lake", spec={"storage": STORAGE})
+        controller = api.controller()
+        key = Key("KafkaArchive", "team", "lake")
+        assert controller.reconcile(key) is None
+        (status,) = [write.body["status"] for write in api.writes if write.path.endswith("kafkaarchives/lake/status")]
+        assert (status["backups"], status["restores"], "archive" in status) == (0, 0, False)
+        api.put("KafkaArchive", "team", "lake", spec={"storage": STORAGE}, status=status)
+        api.writes.clear()
+        assert controller.reconcile(key) is None
+        assert api.writes == []
+        assert controller.reconcile(Key("KafkaArchive", "team", "gone")) is None
+        assert api.writes == []
