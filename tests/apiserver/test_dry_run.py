@@ -43,7 +43,7 @@ def test_from_what_would_be_refused_to_the_restore(namespace: Namespace, operato
     shown = logkeep("status", "krst/again")
     assert shown.exit_code == 0, shown.output
     for word in (
-        "80 records, 900 (900 B), 30 topics, 1 to be created",
+        "80 records, 900 B, 30 topics, 1 to be created",
         "for 1 reason",
         "retention.ms=1",
         "and 10 more",

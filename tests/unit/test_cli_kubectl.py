@@ -177,7 +177,7 @@ def test_details_name_risk_archive_and_times() -> None:
     assert rows["run"] == "r1 Succeeded"
     assert rows["began"] == f"{NIGHT} (7h ago)"
     assert rows["progress"] == "100%, 4/4 partitions, 5 records, 2.0 KiB, 1.0 KiB/s, 1m 30s left"
-    assert rows["holds"] == "3 topics, 5 records, 4096 (4.0 KiB), stored 2048 (2.0 KiB)"
+    assert rows["holds"] == "3 topics, 5 records, 4.0 KiB, stored 2.0 KiB"
     assert rows["recoverable"] == f"from 2026-01-01T00:00:00Z to {NIGHT} (7h ago)"
     assert rows["behind"] == "2 of 3 topics"
     assert rows["kept by the cluster until"] == "2026-11-22T12:00:00Z (in 3h)"
@@ -204,9 +204,9 @@ CARED = backup(
 
 def test_details_name_what_is_kept_removed_and_compared() -> None:
     rows = dict(maintenance_lines.maintenance_rows(CARED, NOW))
-    assert rows["removed"] == "1 segment, 2 snapshots, 10 (10 B), by run r9"
-    assert rows["deleted"] == "3 segments, 2048 (2.0 KiB)"
-    assert rows["waits for deletion"] == "0 segments, 0 (0 B)"
+    assert rows["removed"] == "1 segment, 2 snapshots, 10 B, by run r9"
+    assert rows["deleted"] == "3 segments, 2.0 KiB"
+    assert rows["waits for deletion"] == "0 segments, 0 B"
     assert rows["locked by the store"] == (
         "1 object, the last until 2026-11-22T12:00:00Z (in 3h), 1 with a legal hold: first a/b.log"
     )

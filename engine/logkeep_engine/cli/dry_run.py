@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from logkeep_engine.cli.errors import with_code
 from logkeep_engine.cli.options import Output
-from logkeep_engine.cli.output import byte_count, facts, print_json, say, stdout, table
+from logkeep_engine.cli.output import facts, print_json, say, stdout, table
 from logkeep_engine.cli.running import say_warnings
 from logkeep_engine.contract.facts.dry_run import EXACT, DryRunReport, PlannedClusterState, PlannedRetention
 from logkeep_engine.contract.names import BACKUP, ExitCode
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.values import describe_aborted, human_duration, so_many
+from logkeep_engine.contract.values import describe_aborted, human_bytes, human_duration, so_many
 
 _DEFAULT = "default"
 
@@ -65,12 +65,12 @@ def _rows(result: RunResult, report: DryRunReport) -> list[tuple[str, str]]:
         ("partitions", str(report.partitions)),
         ("records", f"{most}{report.records}"),
         *([("left out", describe_aborted(report.aborted_records))] if report.aborted_records else []),
-        ("bytes", f"{most}{byte_count(report.bytes)}"),
+        ("bytes", f"{most}{human_bytes(report.bytes)}"),
         ("requests", f"about {report.requests} to Kafka, {report.storage_requests} to the storage"),
     ]
     if report.seconds is not None and report.bytes_per_second is not None:
         rows.append(
-            ("time", f"about {human_duration(report.seconds)} at {byte_count(report.bytes_per_second)} a second")
+            ("time", f"about {human_duration(report.seconds)} at {human_bytes(report.bytes_per_second)} a second")
         )
         rows.append(("rate", report.rate or "-"))
     if report.groups:
@@ -135,7 +135,7 @@ def _print_retention(found: PlannedRetention) -> None:
     shown = table("retention removes of", "partitions", "segments", "snapshots", "size", "why")
     for item in found.topic_list:
         shown.add_row(
-            item.topic, str(item.partitions), str(item.segments), str(item.snapshots), byte_count(item.bytes), item.why
+            item.topic, str(item.partitions), str(item.segments), str(item.snapshots), human_bytes(item.bytes), item.why
         )
     stdout().print(shown)
 
@@ -146,7 +146,7 @@ def _topics(report: DryRunReport, *, restores: bool) -> object:
     for topic in report.topic_list:
         records = f"{'' if topic.counts == EXACT else 'at most '}{topic.records}"
         if not restores:
-            shown.add_row(topic.topic, str(topic.partitions), records, byte_count(topic.bytes))
+            shown.add_row(topic.topic, str(topic.partitions), records, human_bytes(topic.bytes))
             continue
         shown.add_row(
             topic.topic,
@@ -155,7 +155,7 @@ def _topics(report: DryRunReport, *, restores: bool) -> object:
             str(topic.partitions),
             "-" if topic.replicas is None else _DEFAULT if topic.replicas < 0 else str(topic.replicas),
             records,
-            byte_count(topic.bytes),
+            human_bytes(topic.bytes),
             topic.config or "-",
         )
     return shown

@@ -11,7 +11,7 @@ from rich.table import Table
 from logkeep_engine.cli.costing import CostOptions, show_cost
 from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, Server, Uri, refuse, spread
-from logkeep_engine.cli.output import byte_count, facts, print_json, say, stdout, table
+from logkeep_engine.cli.output import facts, print_json, say, stdout, table
 from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.point import PointSpec, parse_moment
 from logkeep_engine.contract.values import human_bytes, so_many
@@ -202,8 +202,8 @@ def _print_archive(archive: Description, *, partitions: bool, wide: bool) -> Non
         ("owner", archive.owner.label if archive.owner is not None else "-"),
         ("commit", archive.anchor or str(archive.commit)),
         ("records", str(archive.records)),
-        ("bytes", byte_count(archive.bytes)),
-        ("stored", byte_count(archive.stored_bytes)),
+        ("bytes", human_bytes(archive.bytes)),
+        ("stored", human_bytes(archive.stored_bytes)),
         ("segments", str(archive.segments)),
         ("digests", ", ".join(f"{name} {count}" for name, count in archive.digests.items()) or "-"),
         ("cluster state", _counted(archive.cluster_state)),

@@ -18,7 +18,6 @@ from rich.segment import Segment
 from rich.style import StyleType
 from rich.table import Table
 
-from logkeep_engine.contract.values import human_bytes
 from logkeep_engine.contract.visible import (
     VisibleFormatter,
     print_line,
@@ -30,7 +29,6 @@ from logkeep_engine.contract.visible import (
 )
 
 __all__ = [
-    "byte_count",
     "facts",
     "log_to_stderr",
     "print_json",
@@ -75,11 +73,6 @@ def _json_text(value: Any, *, indent: int | None = None) -> str:
     except UnicodeEncodeError:
         return json.dumps(value, indent=indent)
     return text
-
-
-def byte_count(size: int) -> str:
-    """1536 → 1536 (1.5 KiB)."""
-    return f"{size} ({human_bytes(size)})"
 
 
 class _VisibleConsole(Console):

@@ -22,9 +22,10 @@ from logkeep_engine.cli.options import (
     refuse_unmatched,
     spread,
 )
-from logkeep_engine.cli.output import byte_count, print_json, print_line, say, stdout, table
+from logkeep_engine.cli.output import print_json, print_line, say, stdout, table
 from logkeep_engine.cli.resource import File
 from logkeep_engine.contract.names import BACKUP
+from logkeep_engine.contract.values import human_bytes
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ def _topics(found: RetentionPreview) -> Table:
     shown = table("topic", "would", "why", "segments", "snapshots", "size", "from", "to")
     for row in found.topics:
         would = "go" if row.goes else "stay"
-        size = byte_count(row.bytes)
+        size = human_bytes(row.bytes)
         shown.add_row(
             row.topic, would, row.why, str(row.segments), str(row.snapshots), size, row.first_time, row.last_time
         )
@@ -208,5 +209,5 @@ def _points(found: RetentionPreview) -> Table:
 def _waiting(found: RetentionPreview) -> Table:
     shown = table("removed by commit", "at", "segments", "size")
     for item in found.waiting:
-        shown.add_row(str(item.commit), item.time, str(item.segments), byte_count(item.bytes))
+        shown.add_row(str(item.commit), item.time, str(item.segments), human_bytes(item.bytes))
     return shown

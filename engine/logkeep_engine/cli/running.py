@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from logkeep_engine.cli.options import Output
-from logkeep_engine.cli.output import byte_count, print_json, say
+from logkeep_engine.cli.output import print_json, say
 from logkeep_engine.contract.names import COMMAND_LINE, ExitCode
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.values import human_time
+from logkeep_engine.contract.values import human_bytes, human_time
 from logkeep_engine.errors import LogkeepError, SpecError
 from logkeep_engine.report import CallbackSink, Reporter, failed
 
@@ -147,7 +147,7 @@ def rows_of_counts(result: RunResult) -> list[tuple[str, str]]:
         ("topics", str(result.topics)),
         ("partitions", str(result.partitions)),
         ("records", str(result.records)),
-        ("bytes", byte_count(result.bytes)),
+        ("bytes", human_bytes(result.bytes)),
     ]
 
 

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from logkeep_engine.cli.explain import page_url
-from logkeep_engine.cli.output import byte_count
 from logkeep_engine.contract.facts.dry_run import DRY_RUN, EXACT
 from logkeep_engine.contract.names import BACKUP, BACKUP_RUN, RESTORE
 from logkeep_engine.contract.values import describe_aborted, human_bytes, human_duration, parse_timestamp, so_many
@@ -197,7 +196,7 @@ def _dry_run(status: Body) -> list[Row]:
     if not isinstance(found, Mapping):
         return []
     most = "" if found.get("counts") == EXACT else "at most "
-    text = f"{most}{found.get('records')} records, {byte_count(int(found.get('bytes') or 0))}, "
+    text = f"{most}{found.get('records')} records, {human_bytes(int(found.get('bytes') or 0))}, "
     text += f"{so_many(int(found.get('topics') or 0), 'topic')}, {found.get('topicsCreated', 0)} to be created"
     rows = [("dry run", text)]
     if found.get("abortedRecords"):
@@ -353,7 +352,7 @@ def _archive(status: Body) -> list[Row]:
     rows = [("archive", f"{archive.get('uri') or archive.get('id')}, commit {archive.get('commit', NOTHING)}")]
     if archive.get("storedBytes") is not None:
         held = f"{archive.get('topics')} topics, {archive.get('records')} records, "
-        held += f"{byte_count(int(archive.get('bytes') or 0))}, stored {byte_count(int(archive['storedBytes']))}"
+        held += f"{human_bytes(int(archive.get('bytes') or 0))}, stored {human_bytes(int(archive['storedBytes']))}"
         rows.append(("holds", held))
     if archive.get("growth"):
         rows.append(("grows", str(archive["growth"])))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 
 from logkeep_engine.cli.kubectl.lines import NOTHING, Body, Row, ago, items, part
-from logkeep_engine.cli.output import byte_count
 from logkeep_engine.contract.values import human_bytes, so_many
 
 COMPACTED = ("compacted topic", "kept as", "partitions", "records", "size", "points exact after")
@@ -89,7 +88,7 @@ def _retention(body: Body, now: datetime) -> list[Row]:
         text = so_many(int(found.get(f"{key}Segments") or 0), "segment")
         if found.get(f"{key}Snapshots"):
             text += f", {so_many(int(found[f'{key}Snapshots']), 'snapshot')}"
-        rows.append((name, f"{text}, {byte_count(int(found.get(f'{key}Bytes') or 0))}"))
+        rows.append((name, f"{text}, {human_bytes(int(found.get(f'{key}Bytes') or 0))}"))
     rows[0] = (rows[0][0], f"{rows[0][1]}, by run {found.get('runId')}")
     locked = found.get("locked")
     if isinstance(locked, dict):
