@@ -57,7 +57,7 @@ def test_the_keys_are_those_of_the_folder(tmp_path: Path, keys: Path, command: s
     storage.put("archive.json", Archive.open(storage).storage.read("archive.json"))  # as nobody has signed it
     assert CliRunner().invoke(app, [command, storage.uri]).exit_code == 0
     reported = CliRunner().invoke(app, [command, storage.uri, "--signing-dir", str(keys)])
-    assert reported.exit_code == (1 if command == "verify" else 2)
+    assert reported.exit_code == (6 if command == "verify" else 2)
     assert "archive.json: it has no signature" in reported.output
     assert ENV_SIGNING_DIR not in os.environ
 

@@ -109,6 +109,7 @@ IN_PLACE = {
     "region",
     "s3",
     "output",
+    "as_json",
     "debug",
     "digest",
     "signing_dir",
