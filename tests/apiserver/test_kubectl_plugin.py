@@ -57,7 +57,7 @@ def test_status_has_a_line_a_resource_and_the_whole_of_one(namespace: Namespace)
     logkeep = administrator(namespace)
     done = logkeep("status")
     assert (done.exit_code, done.stdout) == (0, "")
-    assert f"There is neither a KafkaBackup nor a KafkaRestore in namespace {namespace.name}." in done.stderr
+    assert f"There is no KafkaBackup, KafkaRestore or KafkaArchive in namespace {namespace.name}." in done.stderr
     make(namespace, status=FAILED)
     namespace.apply("KafkaRestore", "nightly", restore_spec())
     head, *rows = logkeep("status").stdout.splitlines()
@@ -79,7 +79,8 @@ def test_status_has_a_line_a_resource_and_the_whole_of_one(namespace: Namespace)
     missing = logkeep("status", "nightli")
     assert missing.exit_code == 2
     assert (
-        f"There is neither a KafkaBackup nor a KafkaRestore 'nightli' in namespace {namespace.name}." in missing.stderr
+        f"There is no KafkaBackup, KafkaRestore or KafkaArchive 'nightli' in namespace {namespace.name}."
+        in missing.stderr
     )
 
 
@@ -322,6 +323,47 @@ def test_a_place_is_tried_with_the_secret_that_the_resource_names(archived: Name
     assert report["left"] == []
     refused = logkeep("storage", "check", "nightly")
     assert "EndpointNotAllowed" in refused.output
+
+
+def test_an_archive_is_shown_and_inspected_by_its_name_and_by_what_names_it(archived: Namespace, s3: S3Server) -> None:
+    logkeep, allowed = administrator(archived), ("--allow-endpoint", s3.endpoint)
+    place = archived.get("kbak", "nightly")["spec"]["storage"]
+    assert archived.apply("KafkaArchive", "lake", {"storage": place}).returncode == 0
+    named = {key: value for key, value in backup_spec().items() if key != "storage"} | {"archiveRef": {"name": "lake"}}
+    assert archived.apply("KafkaBackup", "nightly", named).returncode == 0
+    by_name = restore_spec(source={"archiveRef": {"name": "lake"}})
+    assert archived.apply("KafkaRestore", "by-name", by_name).returncode == 0
+    assert archived.apply("KafkaRestore", "again", restore_spec()).returncode == 0
+    for name in ("kbak/nightly", "lake", "karc/lake", "krst/by-name", "again"):
+        assert logkeep.json("inspect", name, *allowed)["records"] == 40
+    assert logkeep.json("storage", "check", "karc/lake", *allowed, "--read-only")["usable"] is True
+    known = {"uri": place["uri"], "anchor": f"9:{'0' * 64}", "commit": 9, "writeTime": "2026-11-22T02:00:00Z"}
+    status = {
+        "writer": "nightly", "backups": 1, "backupList": ["nightly"], "restores": 30, "restoreList": ["by-name"],
+        "archive": known | {"topics": 1, "records": 40, "bytes": 1024, "storedBytes": 512, "size": "512 B"},
+        "recovery": {"lastTime": "2026-11-22T01:00:00Z"},
+        "drill": {"restore": "d", "endTime": "2026-11-22T03:00:00Z", "lastGoodTime": "2026-11-22T03:00:00Z"},
+        "verification": {"restore": "v", "outcome": "Verified", "endTime": "2026-11-22T04:00:00Z"},
+        "conditions": [condition("Ready", "True", "Usable", "It may be named.")],
+    }  # fmt: skip
+    archived.patch("karc", "lake", {"status": status}, "status")
+    for name in ("lake", "krst/by-name"):
+        assert f"known: 9:{'0' * 64}" in logkeep("inspect", name, *allowed).stderr
+    rows = [row.split() for row in logkeep("status").stdout.splitlines()]
+    (line,) = [row for row in rows if row[0] == "KafkaArchive"]
+    assert (line[1:5], line[-3:-1]) == (["lake", "-", "yes", "-"], ["512", "B"])
+    shown = " ".join(logkeep("status", "lake").stdout.split())
+    for text in (
+        f"KafkaArchive {archived.name}/lake", f"uri {place['uri']}", "state Usable: It may be named.",
+        "written by nightly", "backups nightly", "restores by-name and 29 more", "holds 1 topics, 40 records",
+        "recoverable from - to 2026-11-22T01:00:00Z", "last good drill 2026-11-22T03:00:00Z",
+        "last verified restore Verified, 2026-11-22T04:00:00Z",
+    ):  # fmt: skip
+        assert text in shown
+    archived.kubectl("delete", "karc", "lake")
+    gone = logkeep("inspect", "nightly", *allowed)
+    assert gone.exit_code == 2
+    assert f"There is no KafkaArchive 'lake' in namespace {archived.name}." in gone.stderr
 
 
 def test_inspect_of_an_archive_on_a_volume_says_where_to_read_it(namespace: Namespace) -> None:

@@ -20,12 +20,12 @@ from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.inspect import At, Partitions, ShowsClusterState, Wide, show
 from logkeep_engine.cli.kubectl import lines
 from logkeep_engine.cli.kubectl.endpoints import Endpoints
-from logkeep_engine.cli.kubectl.options import Resource, Where
+from logkeep_engine.cli.kubectl.options import ResourceOrArchive, Where
 from logkeep_engine.cli.kubectl.status import resource_named
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, spread
 from logkeep_engine.cli.output import say
 from logkeep_engine.contract import names
-from logkeep_engine.contract.names import BACKUP
+from logkeep_engine.contract.names import BACKUP, KAFKA_ARCHIVE, RESTORE
 from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.retention import Retention
 from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec, StorageTls, secret_variables
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @spread
 def inspect(
-    name: Resource,
+    name: ResourceOrArchive,
     partitions: Partitions = False,
     wide: Wide = False,
     cluster_state: ShowsClusterState = False,
@@ -57,13 +57,13 @@ def inspect(
         from logkeep_engine.archive.catalog.archive import Archive
 
         cluster = where.connect()
-        body = resource_named(cluster, name)
+        body = resource_named(cluster, name, with_archives=True)
         spec = allowed_storage(cluster, body, endpoints)
         with ExitStack() as files:
             storage = open_named(cluster, spec, files)
             storage.check()
             archive = Archive.open(storage)
-            _compare_with_status(archive, cluster, body, spec.uri)
+            _compare_with_status(archive, _holder(cluster, body), spec.uri)
             show(
                 archive,
                 output,
@@ -76,14 +76,12 @@ def inspect(
             )
 
 
-def _compare_with_status(archive: Archive, cluster: Kubernetes, body: Mapping[str, Any], uri: str) -> None:
-    """Warn if the archive lacks the commit that the resource's status, or that of the KafkaBackup which it names, knows
-    of it. It is shown all the same: people look at it to find out what has happened."""
+def _compare_with_status(archive: Archive, known: Mapping[str, Any], uri: str) -> None:
+    """Warn if the archive lacks the commit that the status of a resource knows of it. It is shown all the same: people
+    look at it to find out what has happened."""
     from logkeep_engine.archive.catalog.anchor import AnchorCheck
     from logkeep_engine.archive.catalog.claim import ArchiveClaim, anchor_of
 
-    backup = lines.part(body, "spec", "source", "backupRef", "name")
-    known = body if backup is None else cluster.get(BACKUP, str(backup))
     anchor, at = lines.part(known, "status", "archive", "anchor"), lines.part(known, "status", "archive", "uri")
     if not isinstance(anchor, str) or at != uri:
         return
@@ -104,15 +102,28 @@ def allowed_storage(cluster: Kubernetes, body: Mapping[str, Any], endpoints: End
 
 
 def _place(cluster: Kubernetes, body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the storage that a resource names, as written, or that the KafkaBackup of a restore names."""
-    path = ("spec", "storage") if body["kind"] == BACKUP else ("spec", "source", "storage")
-    storage = lines.part(body, *path)
-    backup = lines.part(body, "spec", "source", "backupRef", "name")
-    if storage is None and backup is not None:
-        storage = lines.part(cluster.get(BACKUP, str(backup)), "spec", "storage")
+    """Return the storage that a resource names, as written: itself, or by a KafkaBackup or a KafkaArchive."""
+    storage = _storage(body)
+    if storage is None:
+        holder = _holder(cluster, body)
+        named = lines.part(holder, "spec", "archiveRef", "name")
+        storage = _storage(holder if named is None else cluster.get(KAFKA_ARCHIVE, str(named)))
     if not isinstance(storage, Mapping):
         raise SpecError(f"{lines.short_name(body)} names no storage")
     return storage
+
+
+def _storage(body: Mapping[str, Any]) -> Any:
+    path = ("spec", "source", "storage") if body["kind"] == RESTORE else ("spec", "storage")
+    return lines.part(body, *path)
+
+
+def _holder(cluster: Kubernetes, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the resource whose status knows the archive: the KafkaBackup or KafkaArchive of a restore, or itself."""
+    backup, archive = (lines.part(body, "spec", "source", ref, "name") for ref in ("backupRef", "archiveRef"))
+    if backup is not None:
+        return cluster.get(BACKUP, str(backup))
+    return body if archive is None else cluster.get(KAFKA_ARCHIVE, str(archive))
 
 
 def _retention(body: Mapping[str, Any]) -> Retention | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from logkeep_engine.cli.explain import page_url
 from logkeep_engine.contract.facts.dry_run import DRY_RUN, EXACT
-from logkeep_engine.contract.names import BACKUP, BACKUP_RUN, RESTORE
+from logkeep_engine.contract.names import BACKUP, BACKUP_RUN, KAFKA_ARCHIVE, RESTORE
 from logkeep_engine.contract.values import describe_aborted, human_bytes, human_duration, parse_timestamp, so_many
 
 Body = Mapping[str, Any]
@@ -19,7 +19,7 @@ Row = tuple[str, str]
 
 NOTHING = "-"
 _COLUMNS = ("KIND", "NAME", "PHASE", "READY", "DONE", "LAST SUCCESS", "RECOVERABLE", "NEXT RUN", "SIZE", "AGE")
-SHORT_NAMES = {BACKUP: "kbak", RESTORE: "krst", BACKUP_RUN: "kbrun"}
+SHORT_NAMES = {BACKUP: "kbak", RESTORE: "krst", BACKUP_RUN: "kbrun", KAFKA_ARCHIVE: "karc"}
 _NOT_ARCHIVED = "not archived"
 _STATES = ("Ready", "Reconciling", "Stalled", "ScheduledRun")
 
@@ -145,20 +145,20 @@ def detail(body: Body, now: datetime) -> list[Row]:
         ("resource", f"{body.get('kind')} {part(body, 'metadata', 'namespace')}/{part(body, 'metadata', 'name')}"),
         ("phase", str(status.get("phase") or "Unknown: the operator has not looked at it yet")),
     ]
-    rows += _conditions(body)
+    rows += condition_rows(body)
     rows += _run(status, now)
     rows += _dry_run(status)
     rows += _emitted(status)
     rows += _held(status)
     rows += _verification(status)
     rows += _cluster_state(status)
-    rows += _archive(status)
+    rows += archive_rows(status)
     rows += _times(body, status, now)
     rows += _coverage(status)
     return rows
 
 
-def _conditions(body: Body) -> list[Row]:
+def condition_rows(body: Body) -> list[Row]:
     """Return the condition that says the state, those next to it, and where to read about what is not as it should
     be."""
     state = next((c for c in (condition(body, kind) for kind in _STATES) if c.get("status") == "True"), None)
@@ -345,7 +345,8 @@ def progress_line(progress: Body) -> str:
     return ", ".join(lines)
 
 
-def _archive(status: Body) -> list[Row]:
+def archive_rows(status: Body) -> list[Row]:
+    """Return what a run has reported of the size of an archive."""
     archive = part(status, "archive")
     if not isinstance(archive, Mapping):
         return []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from logkeep_engine.cli.kubectl.lines import SHORT_NAMES
-from logkeep_engine.contract.names import BACKUP, PLURALS, RESTORE
+from logkeep_engine.contract.names import BACKUP, KAFKA_ARCHIVE, PLURALS, RESTORE
 from logkeep_engine.contract.spec import GROUP
 from logkeep_engine.errors import SpecError
 
@@ -23,7 +23,7 @@ EXIT_CODES = (
 )
 _KINDS = {
     word: kind
-    for kind in (BACKUP, RESTORE)
+    for kind in (BACKUP, RESTORE, KAFKA_ARCHIVE)
     for word in (SHORT_NAMES[kind], kind.lower(), PLURALS[kind], f"{PLURALS[kind]}.{GROUP}")
 }
 
@@ -38,6 +38,9 @@ Kubeconfig = Annotated[
 ]
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="In all namespaces.")]
 Resource = Annotated[str, typer.Argument(metavar="NAME", help="The resource: NAME, kbak/NAME or krst/NAME.")]
+ResourceOrArchive = Annotated[
+    str, typer.Argument(metavar="NAME", help="The resource: NAME, kbak/NAME, krst/NAME or karc/NAME.")
+]
 Backup = Annotated[str, typer.Argument(metavar="BACKUP", help="Name of the KafkaBackup.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Follow the run to its end, and end with its exit code.")]
 Timeout = Annotated[

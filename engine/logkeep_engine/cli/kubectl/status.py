@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from logkeep_engine.cli.errors import errors
-from logkeep_engine.cli.kubectl import lines, maintenance_lines
+from logkeep_engine.cli.kubectl import archive_lines, lines, maintenance_lines
 from logkeep_engine.cli.kubectl.errors import NoSuchResource
 from logkeep_engine.cli.kubectl.options import AllNamespaces, Where, named
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, refuse, spread
 from logkeep_engine.cli.output import facts, print_json, say, stdout, table
-from logkeep_engine.contract.names import BACKUP, RESTORE
+from logkeep_engine.contract.names import BACKUP, KAFKA_ARCHIVE, RESTORE
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
     from logkeep_engine.cli.kubectl.calls import Kubernetes
 
-Name = Annotated[str | None, typer.Argument(metavar="NAME", help="All about this one: NAME, kbak/NAME or krst/NAME.")]
+Name = Annotated[
+    str | None, typer.Argument(metavar="NAME", help="All about this one: NAME, kbak/NAME, krst/NAME or karc/NAME.")
+]
 
 
 @spread
@@ -31,7 +33,7 @@ def status(
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
 ) -> None:
-    """Show backups and restores: their state, the last success, what can be restored, the next run."""
+    """Show backups, restores and archives: their state, the last success, what can be restored, the next run."""
     with errors(debug):
         if name is not None:
             refuse({"--all-namespaces": all_namespaces}, "has no effect with the name of a resource")
@@ -45,28 +47,34 @@ def status(
 
 def _show_all(cluster: Kubernetes, now: datetime, output: Output, *, everywhere: bool) -> None:
     found = [
-        {**body, "kind": kind} for kind in (BACKUP, RESTORE) for body in cluster.items(kind, everywhere=everywhere)
+        {**body, "kind": kind}
+        for kind in (BACKUP, RESTORE, KAFKA_ARCHIVE)
+        for body in cluster.items(kind, everywhere=everywhere)
     ]
     if output is Output.JSON:
         print_json({"items": [lines.clean(body) for body in found]})
         return
     if not found:
         where = "any namespace" if everywhere else f"namespace {cluster.namespace}"
-        say(f"There is neither a KafkaBackup nor a KafkaRestore in {where}.")
+        say(f"There is no KafkaBackup, KafkaRestore or KafkaArchive in {where}.")
         return
     shown = table(*lines.overview_columns(everywhere=everywhere))
     for body in found:
-        shown.add_row(*lines.overview(body, now, everywhere=everywhere))
+        of_archive = body["kind"] == KAFKA_ARCHIVE
+        shown.add_row(*(archive_lines if of_archive else lines).overview(body, now, everywhere=everywhere))
     stdout().print(shown)
 
 
 def _show_one(cluster: Kubernetes, text: str, now: datetime, output: Output) -> None:
-    found = resources_named(cluster, text)
+    found = resources_named(cluster, text, with_archives=True)
     if output is Output.JSON:
         print_json({"items": [lines.clean(body) for body in found]})
         return
     out = stdout()
     for body in found:
+        if body["kind"] == KAFKA_ARCHIVE:
+            out.print(facts(archive_lines.detail(body, now)))
+            continue
         out.print(facts([*lines.detail(body, now), *maintenance_lines.maintenance_rows(body, now)]))
         for note in (*lines.run_notes(body), *lines.dry_run_notes(body), *maintenance_lines.planned_removals(body)):
             say(note)
@@ -83,24 +91,28 @@ def _show_one(cluster: Kubernetes, text: str, now: datetime, output: Output) -> 
                 out.print(shown)
 
 
-def resource_named(cluster: Kubernetes, text: str) -> dict[str, Any]:
+def resource_named(cluster: Kubernetes, text: str, *, with_archives: bool = False) -> dict[str, Any]:
     """Return the one resource of this name. Raises NoSuchResource, and SpecError if there are two."""
-    found = resources_named(cluster, text)
+    found = resources_named(cluster, text, with_archives=with_archives)
     if len(found) > 1:
         short = " or ".join(lines.short_name(body) for body in found)
         raise SpecError(f"{text!r} is a KafkaBackup and a KafkaRestore", hint=f"Write {short}.")
     return found[0]
 
 
-def resources_named(cluster: Kubernetes, text: str) -> list[dict[str, Any]]:
-    """Return the resources of this name: one, or a backup and a restore. Raises NoSuchResource."""
-    kinds, name = named(text, BACKUP, RESTORE)
+def resources_named(cluster: Kubernetes, text: str, *, with_archives: bool = False) -> list[dict[str, Any]]:
+    """Return the resources of this name: one, or a backup and a restore. A name alone is that of a KafkaArchive only if
+    neither of them has it. Raises NoSuchResource."""
+    kinds, name = named(text, BACKUP, RESTORE, *([KAFKA_ARCHIVE] if with_archives else []))
     if len(kinds) == 1:
         return [cluster.get(kinds[0], name)]
-    found = [body for kind in kinds if (body := cluster.find(kind, name)) is not None]
+    found = [body for kind in (BACKUP, RESTORE) if (body := cluster.find(kind, name)) is not None]
+    if not found and with_archives and (archive := cluster.find(KAFKA_ARCHIVE, name)) is not None:
+        return [archive]
     if not found:
+        what = "no KafkaBackup, KafkaRestore or KafkaArchive" if with_archives else "no KafkaBackup or KafkaRestore"
         raise NoSuchResource(
-            f"There is neither a KafkaBackup nor a KafkaRestore {name!r} in namespace {cluster.namespace}.",
+            f"There is {what} {name!r} in namespace {cluster.namespace}.",
             hint="Is it in another -n/--namespace?",
         )
     return found

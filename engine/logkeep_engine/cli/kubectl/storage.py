@@ -11,7 +11,7 @@ from logkeep_engine.cli.commands import Commands
 from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.kubectl.endpoints import Endpoints
 from logkeep_engine.cli.kubectl.inspect import allowed_storage, open_named
-from logkeep_engine.cli.kubectl.options import EXIT_CODES, Resource, Where
+from logkeep_engine.cli.kubectl.options import EXIT_CODES, ResourceOrArchive, Where
 from logkeep_engine.cli.kubectl.status import resource_named
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, spread
 from logkeep_engine.cli.storage import ForRole, ReadOnly, try_storage
@@ -34,7 +34,7 @@ def storage() -> None:
 @app.command(epilog=EXIT_CODES)
 @spread
 def check(
-    name: Resource,
+    name: ResourceOrArchive,
     *,
     endpoints: Endpoints,
     where: Where,
@@ -47,7 +47,7 @@ def check(
     rights must allow its Secret."""
     with errors(debug), ExitStack() as files:
         cluster = where.connect()
-        spec = allowed_storage(cluster, resource_named(cluster, name), endpoints)
+        spec = allowed_storage(cluster, resource_named(cluster, name, with_archives=True), endpoints)
         try_storage(
             spec.uri,
             lambda uri: open_named(
