@@ -18,7 +18,7 @@ python = $(if $(venv_path),$(venv_path),$(eval venv_path := $(venv))$(or $(venv_
 ARGS ?=
 
 .PHONY: help setup check test-near lint kernel-arm64 format test test-deep test-unit test-kafka test-apiserver test-e2e simulate \
-  histories ledger bench demo demo-stop docs changelog wheel chart crds lock clean
+  histories ledger bench demo demo-stop docs changelog wheel release publish chart crds lock clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -122,6 +122,13 @@ changelog:  ## what the next release would say, by the fragments in changes/
 
 wheel:  ## the wheel of operator, engine and kernel, into dist/
 	$(python) -m tests.cluster.wheel dist
+
+VERSION ?=
+release:  ## all files of a release into dist/VERSION: make release VERSION=0.1.0 (root)
+	$(python) -m tests.cluster.release '$(VERSION)' $(ARGS)
+
+publish:  ## push images and chart of dist/VERSION to the registry of names.toml: make publish VERSION=0.1.0
+	$(python) -m tests.cluster.publish '$(VERSION)'
 
 chart:  ## write the README of the chart from the comments in its values
 	$(python) -m tests.cluster.chart

@@ -285,7 +285,7 @@ def started(options: Options) -> Iterator[Bench]:
         access_log = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-idle-"))) / "s3.log"
         os.environ["VGW_ACCESS_LOG"] = str(access_log)  # read by the S3 server: it writes a line a request
         node = stack.enter_context(Node())
-        for image in images.logkeep_images().values():
+        for image in images.archives().values():
             node.load(image)
         broker = stack.enter_context(KafkaBroker(host=node.ip, netns=node.netns, overrides=STEADY, jvm=_JVM))
         s3 = stack.enter_context(S3Server(host=node.ip, netns=node.netns))

@@ -1,5 +1,6 @@
 """Write what an image holds, as a CycloneDX document: `sbom.py --image logkeep-engine --base debian@...
---packages /opt/logkeep [--crates crates.txt] sbom.cdx.json`. It runs in the image, beside the version of the code.
+--packages /opt/logkeep [--crates crates.txt] sbom.cdx.json`. It runs in the image, beside the version of the code. A
+release lists what is in its other files with the same functions.
 
 It lists Debian's packages, the Python distributions and the jars of the folder, and the crates of the kernel. Libraries
 in C that a Python wheel brings along have no entry of their own: they belong to the wheel.
@@ -7,12 +8,15 @@ in C that a Python wheel brings along have no entry of their own: they belong to
 
 import argparse
 import hashlib
+import os
 import re
 import subprocess
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from importlib.metadata import distributions
 from pathlib import Path
+from uuid import NAMESPACE_URL, uuid5
 
 from cyclonedx.model import HashAlgorithm, HashType, Property
 from cyclonedx.model.bom import Bom
@@ -38,9 +42,9 @@ def debian_packages() -> Iterator[Component]:
             yield _component(PackageURL("deb", "debian", name, version, {"arch": architecture}))
 
 
-def python_distributions(folder: Path) -> Iterator[Component]:
-    """Yield the distributions of a virtual environment."""
-    for found in distributions(path=[str(site) for site in folder.glob("lib/python3*/site-packages")]):
+def python_distributions(sites: Iterable[Path]) -> Iterator[Component]:
+    """Yield the distributions that lie in folders of Python's path."""
+    for found in distributions(path=[str(site) for site in sites]):
         name = re.sub(r"[-_.]+", "-", found.metadata["Name"]).lower()
         yield _component(PackageURL("pypi", None, name, found.version))
 
@@ -87,11 +91,19 @@ def _component(purl: PackageURL, sha256: str = "") -> Component:
     return Component(type=ComponentType.LIBRARY, bom_ref=where, purl=purl, hashes=hashes, **facts)
 
 
-def document(image: str, version: str, base: str, components: list[Component]) -> str:
-    """Return the document in JSON: the image, the one that it is built upon, and the components."""
+def document(name: str, version: str, components: list[Component], *, base: str = "") -> str:
+    """Return the document in JSON: an image with the one that it is built upon, or else a file of a release, and the
+    components. Only the time in it is another one for the same components."""
     bom = Bom(components=components)
-    bom.metadata.component = Component(type=ComponentType.CONTAINER, name=image, version=version, bom_ref=image)
-    bom.metadata.component.properties.add(Property(name="logkeep:base", value=base))
+    bom.serial_number = uuid5(
+        NAMESPACE_URL, "\n".join([name, version, base, *sorted(c.bom_ref.value for c in components)])
+    )
+    kind = ComponentType.CONTAINER if base else ComponentType.APPLICATION
+    bom.metadata.component = Component(type=kind, name=name, version=version, bom_ref=name)
+    if base:
+        bom.metadata.component.properties.add(Property(name="logkeep:base", value=base))
+    if "SOURCE_DATE_EPOCH" in os.environ:
+        bom.metadata.timestamp = datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), UTC)
     bom.register_dependency(bom.metadata.component, bom.components)
     return make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string(indent=1)
 
@@ -105,10 +117,14 @@ def main() -> None:
     parser.add_argument("--crates", type=Path)
     parser.add_argument("output", type=Path)
     given = parser.parse_args()
-    found = [*debian_packages(), *python_distributions(given.packages), *jars(given.packages)]
+    found = [
+        *debian_packages(),
+        *python_distributions(given.packages.glob("lib/python3*/site-packages")),
+        *jars(given.packages),
+    ]
     if given.crates:
         found += crates(given.crates.read_text())
-    given.output.write_text(document(given.image, __version__, given.base, found) + "\n")
+    given.output.write_text(document(given.image, __version__, found, base=given.base) + "\n")
 
 
 if __name__ == "__main__":

@@ -128,9 +128,9 @@ def _root() -> None:
 
 @pytest.fixture(scope="session")
 def node(_root: None) -> Iterator[Node]:
-    """A Kubernetes node that runs pods, with Logkeep's images of the code as it is."""
+    """A Kubernetes node that runs pods, with the images of a release of the code as it is."""
     with Node() as started:
-        for image in images.logkeep_images().values():
+        for image in images.archives().values():
             started.load(image)
         yield started
 

@@ -209,8 +209,8 @@ PACKAGES: Mapping[str, Near] = {
             *_unit(
                 "test_compatibility.py", "test_docstrings.py", "test_glossary.py", "test_links.py", "test_profiles.py"
             ),
-            *_unit("test_listed.py", "test_locked.py", "test_names.py", "test_repository_layout.py", "test_site.py"),
-            "tests/unit/test_shell.py",
+            *_unit("test_listed.py", "test_locked.py", "test_names.py", "test_release.py", "test_repository_layout.py"),
+            *_unit("test_shell.py", "test_site.py", "test_workflows.py"),
         ),
         (
             *_broker("bed*", "compare", "quickstart"),

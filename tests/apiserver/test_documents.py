@@ -17,7 +17,8 @@ from logkeep_engine.contract.prices import Prices
 from logkeep_engine.contract.restore_spec import parse_restore
 from logkeep_engine.contract.spec import parse_backup
 from tests.apiserver.operator import Namespace
-from tests.cluster.logkeep import CHART, ROOT
+from tests.cluster.chart import CHART
+from tests.cluster.logkeep import ROOT
 from tests.unit.operator.world import backup_spec, restore_spec
 
 BLOCK = re.compile(r"^```yaml\n(.*?)^```|<<'YAML'\n(.*?)^YAML$", re.MULTILINE | re.DOTALL)

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from logkeep_engine import __version__
-from tests.cluster import names, system, tools
+from tests.cluster import cache, names, system, tools
 
 CHART = names.ROOT / "charts" / "logkeep"
 README = CHART / "README.md"
@@ -96,14 +96,34 @@ def _cell(text: str) -> str:
 def package(folder: Path) -> Path:
     """Make the chart's package there, the same bytes for the same chart. Raises CommandFailed with what Helm says."""
     with tempfile.TemporaryDirectory() as scratch:
-        system.run([tools.helm(), "package", CHART, "--destination", scratch])
+        system.run([tools.helm_4(), "package", CHART, "--destination", scratch])
         (made,) = Path(scratch).glob("*.tgz")
-        with tarfile.open(made) as archive:
-            members = [(member, archive.extractfile(member)) for member in archive if member.isfile()]
-            contents = {member.name: content.read() for member, content in members if content}
-    target = folder / made.name
-    target.write_bytes(packed({name: (content, 0o644) for name, content in contents.items()}))
+        target = folder / made.name
+        target.write_bytes(repacked(made))
     return target
+
+
+def packaged() -> Path:
+    """Return the chart's package, made if it is missing."""
+
+    def produce(folder: Path) -> None:
+        package(folder)
+
+    (found,) = cache.build("chart", cache.digest(CHART, tools.HELM_4), produce, keep=3).iterdir()
+    return found
+
+
+def repacked(archive: Path) -> bytes:
+    """Return an archive with the same files, in which nothing tells when it was made."""
+    with tarfile.open(archive) as old:
+        members = [(member, old.extractfile(member)) for member in old if member.isfile()]
+        return packed(
+            {
+                member.name: (content.read(), 0o755 if member.mode & 0o100 else 0o644)
+                for member, content in members
+                if content
+            }
+        )
 
 
 def packed(files: dict[str, tuple[bytes, int]]) -> bytes:

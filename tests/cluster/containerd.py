@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 from tests.cluster import cache, images, system
-from tests.cluster.images import Image
+from tests.cluster.images import Archive, Image
 from tests.cluster.process import Process
 from tests.cluster.state import State
 
@@ -56,8 +56,8 @@ class Containerd:
         """Run containerd's client in the namespace that kubelet uses."""
         return system.run(["ctr", "--address", self.socket, "--namespace", "k8s.io", *arguments], check=check)
 
-    def load(self, image: Image) -> None:
-        """Import an image of an OCI layout; layers that are here already are not sent."""
+    def load(self, image: Image | Archive) -> None:
+        """Import an image of an OCI layout or of a release; layers that are here already are not sent."""
         present = set(self.ctr("content", "ls", "--quiet").stdout.split())
         command = ["ctr", "--address", str(self.socket), "--namespace", "k8s.io", "images", "import", "-"]
         with subprocess.Popen(

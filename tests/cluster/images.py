@@ -1,14 +1,17 @@
-"""The images a test node runs: Logkeep's two, built by buildah from the Dockerfile, and the pause image of pods.
+"""The images of a release, which test nodes run: Logkeep's two, built by buildah from the Dockerfile. And the pause
+image of pods.
 
 Everything stays in the cache. What only the dependencies decide (`operator-base`, `engine-base`, `pause`) is built
 once and kept in an OCI layout whose layers are not compressed; a change of the code adds one small layer to that
-layout. A node starts from a copy of a containerd root into which the base images are unpacked already
-(`containerd.py`), so only the small layer is imported.
+layout. A release has an archive of each image. A node starts from a copy of a containerd root into which the base
+images are unpacked already (`containerd.py`), so it takes only the small layer from the archive.
 """
 
 import json
 import os
+import platform
 import shutil
+import subprocess
 import tarfile
 import tomllib
 from collections.abc import Collection, Iterator
@@ -21,7 +24,7 @@ from typing import IO, Any
 
 import logkeep_kernel
 
-from tests.cluster import cache, kernel, system
+from tests.cluster import cache, kernel, names, system
 
 ROOT = Path(__file__).parents[2]
 DEBIAN = "bookworm"
@@ -29,7 +32,7 @@ BASE = f"localhost/debian:{DEBIAN}-slim"
 PAUSE = "localhost/pause:1"
 KERNEL = Path(logkeep_kernel.__file__).resolve()
 """The compiled kernel of these tests. The images take it as it is: nothing is compiled in them."""
-TARGETS = ("operator", "engine")
+TARGETS = names.IMAGES
 _NOT_IN_SLIM = (
     "usr/share/doc",
     "usr/share/info",
@@ -65,9 +68,9 @@ class Image:
         return [top, manifest["config"]["digest"], *(layer["digest"] for layer in manifest["layers"])]
 
     def write_archive(self, out: IO[bytes], without: Collection[str] = ()) -> None:
-        """Write an OCI archive as `ctr images import` reads it, leaving out blobs the reader has."""
-        entry = {**self.descriptor, "annotations": {"io.containerd.image.name": self.name}}
-        index = {"schemaVersion": 2, "manifests": [entry]}
+        """Write an OCI archive as `ctr images import`, podman and skopeo read it, leaving out blobs the reader has."""
+        of_reader = {"io.containerd.image.name": self.name, "org.opencontainers.image.ref.name": self.name}
+        index = {"schemaVersion": 2, "manifests": [{**self.descriptor, "annotations": of_reader}]}
         with tarfile.open(fileobj=out, mode="w|") as archive:
             for name, content in (("oci-layout", {"imageLayoutVersion": "1.0.0"}), ("index.json", index)):
                 raw = json.dumps(content).encode()
@@ -76,7 +79,55 @@ class Image:
                 archive.addfile(member, BytesIO(raw))
             for digest in self.digests:
                 if digest not in without:
-                    archive.add(_blob(self.layout, digest), f"blobs/{digest.replace(':', '/')}")
+                    blob = _blob(self.layout, digest)
+                    member = tarfile.TarInfo(f"blobs/{digest.replace(':', '/')}")
+                    member.size = blob.stat().st_size
+                    with blob.open("rb") as layer:
+                        archive.addfile(member, layer)
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An image of a release: the name pods use, and the file with the whole image."""
+
+    name: str
+    path: Path
+
+    def write_archive(self, out: IO[bytes], without: Collection[str] = ()) -> None:
+        """Write it as `ctr images import` reads it, leaving out blobs the reader has."""
+        with tarfile.open(self.path) as whole, tarfile.open(fileobj=out, mode="w|") as archive:
+            for member in whole:
+                if member.name.removeprefix("blobs/").replace("/", ":") not in without:
+                    archive.addfile(member, whole.extractfile(member))
+
+    @property
+    def digests(self) -> list[str]:
+        """The digests by which a node may call the image: of the manifest and of the configuration."""
+        with tarfile.open(self.path) as whole:
+            (entry,) = json.loads(_member(whole, "index.json"))["manifests"]
+            return [entry["digest"], json.loads(_member(whole, _of_blob(entry["digest"])))["config"]["digest"]]
+
+    def read(self, name: str) -> bytes:
+        """Return a file of the image, as its last layer with such a file has it."""
+        with tarfile.open(self.path) as whole:
+            (entry,) = json.loads(_member(whole, "index.json"))["manifests"]
+            manifest = json.loads(_member(whole, _of_blob(entry["digest"])))
+            for layer in reversed(manifest["layers"]):
+                with tarfile.open(fileobj=whole.extractfile(_of_blob(layer["digest"]))) as files:
+                    if name in files.getnames():
+                        return _member(files, name)
+        raise KeyError(f"{name} is not in {self.path}")
+
+
+def _of_blob(digest: str) -> str:
+    return f"blobs/{digest.replace(':', '/')}"
+
+
+def _member(archive: tarfile.TarFile, name: str) -> bytes:
+    content = archive.extractfile(name)
+    if content is None:
+        raise KeyError(f"{name} is no file of {archive.name!r}")
+    return content.read()
 
 
 def _blob(layout: Path, digest: str) -> Path:
@@ -91,20 +142,45 @@ def base_images() -> list[Image]:
 
 
 def logkeep_images() -> dict[str, Image]:
-    """Logkeep's images of the code as it is now: `operator` and `engine`, named `localhost/logkeep-<target>:dev`."""
+    """Logkeep's images of the code as it is now, `operator` and `engine`, named as those of its release."""
     layout = _base_layout()
     engine = ("engine/logkeep_engine", "engine/pyspark_logkeep", "docs/conditions")
     sources = (*engine, "operator/logkeep_operator", "docker")
     code = [ROOT / source for source in sources]
     key = cache.digest(*code, KERNEL)
-    images = {target: Image(f"localhost/logkeep-{target}:dev", layout, f"{target}-{key}") for target in TARGETS}
+    images = {target: Image(names.image(target), layout, f"{target}-{key}") for target in TARGETS}
     with cache.locked("buildah"):
         known = {entry["annotations"]["org.opencontainers.image.ref.name"] for entry in _index(layout)}
         for target, image in images.items():
             if image.tag not in known:
-                _build(target, image.name, [*_kept_bases(layout.name), f"KERNEL={_kernel()}"])
-                _push(image.name, layout, image.tag)
+                built = f"localhost/logkeep-{target}:dev"
+                _build(target, built, [*_kept_bases(layout.name), f"KERNEL={_kernel()}"])
+                _push(built, layout, image.tag)
     return images
+
+
+def architecture() -> str:
+    """Return what images call the architecture of this machine, for which they are built."""
+    return {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
+
+
+def file_name(target: str, of: str = "") -> str:
+    """Return the name of an image's archive in a release, by default of this machine's architecture."""
+    return f"logkeep-{target}-linux-{of or architecture()}.tar"
+
+
+def archives() -> dict[str, Archive]:
+    """Return the archives of `logkeep_images`, made if they are missing. Their layers are not compressed."""
+    images = logkeep_images()
+
+    def produce(folder: Path) -> None:
+        for target, image in images.items():
+            with (folder / file_name(target)).open("wb") as out:
+                image.write_archive(out)
+
+    key = cache.digest(*(f"{image.name} {image.descriptor['digest']}" for image in images.values()))
+    folder = cache.build("image-archives", key, produce, keep=2)
+    return {target: Archive(image.name, folder / file_name(target)) for target, image in images.items()}
 
 
 def _index(layout: Path) -> list[dict[str, Any]]:
@@ -164,9 +240,14 @@ def storage_options() -> list[str]:
     return ["--root", str(storage / "root"), "--runroot", str(storage / "run")]
 
 
-def _buildah(*arguments: str | Path) -> str:
+def buildah(*arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run buildah with its storage in the cache. Raises CommandFailed with what it says."""
     environment = {"STORAGE_DRIVER": "overlay", "BUILDAH_ISOLATION": "chroot", "BUILDAH_FORMAT": "oci"}
-    return system.run(["buildah", *storage_options(), *arguments], env=environment, timeout=3600).stdout
+    return system.run(["buildah", *storage_options(), *arguments], env=environment, timeout=3600, check=check)
+
+
+def _buildah(*arguments: str | Path) -> str:
+    return buildah(*arguments).stdout
 
 
 def _build(target: str, name: str, arguments: Collection[str] = ()) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from tests.cluster import system, tools
+from tests.cluster import chart, system, tools
 from tests.cluster.kube_api import Document, path_of
 from tests.cluster.node import Node
 from tests.cluster.process import wait_until
@@ -21,7 +21,6 @@ from tests.cluster.s3 import S3Server
 from tests.cluster.state import cgroup_folders
 
 ROOT = Path(__file__).parents[2]
-CHART = ROOT / "charts" / "logkeep"
 EXAMPLES = ROOT / "examples"
 PLURALS = {"KafkaBackup": "kafkabackups", "KafkaRestore": "kafkarestores"}
 ODD_NAMES = "http://0x*"
@@ -60,26 +59,21 @@ class Installation:
         self._helm = helm or tools.helm()
         self.api = node.connection
 
-    def install(self, values: Mapping[str, Any] | None = None, chart: Path = CHART) -> None:
-        """Install the chart with the images of the node, and the S3 server as an allowed endpoint."""
-        images = {
-            "image": {"repository": "localhost/logkeep-operator", "tag": "dev", "pullPolicy": "Never"},
-            "engine": {
-                "image": {"repository": "localhost/logkeep-engine", "tag": "dev", "pullPolicy": "Never"},
-                "allowed": {"endpoints": [self.s3.endpoint, ODD_NAMES]},
-            },
-        }
+    def install(self, values: Mapping[str, Any] | None = None, package: Path | None = None) -> None:
+        """Install the chart of a release, or the one of the `package`, with the S3 server as an allowed endpoint. Its
+        images are in the node."""
+        allowed = {"engine": {"allowed": {"endpoints": [self.s3.endpoint, ODD_NAMES]}}}
         command = [
             "upgrade",
             "--install",
             self.release,
-            str(chart),
+            str(package or chart.packaged()),
             "--create-namespace",
             "--wait",
             "--timeout",
             "240s",
         ]
-        self.helm(*command, "--values", "-", stdin=yaml.safe_dump({**images, **(values or {})}))
+        self.helm(*command, "--values", "-", stdin=yaml.safe_dump({**allowed, **(values or {})}))
 
     def helm(self, *arguments: str, stdin: str | None = None) -> str:
         """Run Helm in the operator's namespace; returns what it printed."""

@@ -30,7 +30,7 @@ import yaml
 from tests.cluster import cache, containerd, system, tools
 from tests.cluster.apiserver import ControlPlane
 from tests.cluster.containerd import Containerd
-from tests.cluster.images import Image
+from tests.cluster.images import Archive
 from tests.cluster.kube_api import KubeApi, path_of
 from tests.cluster.process import Process, wait_until
 from tests.cluster.state import State, cgroup_folders
@@ -106,7 +106,7 @@ class Node:
         found: dict[str, Any] = json.loads(self.kubectl("get", *arguments, "-o", "json").stdout)
         return found
 
-    def load(self, image: Image) -> str:
+    def load(self, image: Archive) -> str:
         """Bring an image into the node; returns the name pods use, with `imagePullPolicy: Never`."""
         self._containerd.load(image)
         return image.name

@@ -14,7 +14,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tests.cluster import cache, containerd, images, kafka, kernel, progress, state, streams, system, tools, versions
+from tests.cluster import (
+    cache,
+    chart,
+    containerd,
+    images,
+    kafka,
+    kernel,
+    plugin,
+    progress,
+    state,
+    streams,
+    system,
+    tools,
+    versions,
+)
 
 
 @dataclass(frozen=True)
@@ -28,7 +42,7 @@ class Part:
 
 def _images() -> None:
     containerd.seed()
-    images.logkeep_images()
+    images.archives()
 
 
 def _kafka() -> None:
@@ -64,19 +78,26 @@ def _go_programs(*programs: Callable[[], object]) -> None:
 
 def _programs_of_the_demo() -> None:
     _go_programs(tools.kube, tools.versitygw, tools.helm_4)
+    chart.packaged()
 
 
 def _programs_of_tests() -> None:
     as_root = [tools.netpol] if system.is_root() else []
     _go_programs(tools.helm, tools.fake_gcs, tools.health, tools.kfake, tools.promtool, *as_root)
+    _go_programs(tools.actionlint, tools.crane, tools.krew)
 
 
 DEMO = (
-    Part("images", _images, ("images", "containerd-seed")),
-    Part("Kubernetes, S3 server, Helm", _programs_of_the_demo, ("go", "kube", "versitygw", "helm-4")),
+    Part("images", _images, ("images", "image-archives", "containerd-seed")),
+    Part("Kubernetes, S3 server, Helm", _programs_of_the_demo, ("go", "kube", "versitygw", "helm-4", "chart")),
     Part("Kafka", _kafka, ("java", "kafka-jars", "kafka-formatted")),
 )
 """The parts that `make demo` runs, the longest first. Neither it nor its build may ask for anything else."""
+
+KEPT = Part("kubectl logkeep", plugin.of_this_machine, ("plugin",))
+"""The part that a demo runs only if it stays up (`KEEP=1`)."""
+
+_SERVERS = ("helm", "fake-gcs-server", "health", "kfake", "promtool", "netpol")
 
 TESTS = (
     Part("Kafka's classes", _kafka_classes, ("broker-classes", "kafka-classes", "kafka-test-jars")),
@@ -85,11 +106,7 @@ TESTS = (
     Part("builder of the site", tools.docs, ("docs",)),
     Part("Azurite", tools.azurite, ("azurite", "node-js")),
     Part("kernel's tests", kernel.compile_tests, ("kernel-tests",)),
-    Part(
-        "other servers and tools",
-        _programs_of_tests,
-        ("helm", "fake-gcs-server", "health", "kfake", "promtool", "netpol"),
-    ),
+    Part("other servers and tools", _programs_of_tests, (*_SERVERS, "actionlint", "crane", "krew")),
 )
 """The parts that only tests run."""
 
@@ -124,10 +141,11 @@ def _build(part: Part) -> None:
 
 
 @contextmanager
-def demo() -> Iterator[None]:
+def demo(kept: bool) -> Iterator[None]:
     """Build what the demo runs, and refuse anything else until it is over."""
-    with cache.only(kinds(DEMO)):
-        prepare(DEMO)
+    parts = (*DEMO, KEPT) if kept else DEMO
+    with cache.only(kinds(parts)):
+        prepare(parts)
         yield
 
 
@@ -142,4 +160,4 @@ def clean() -> None:
 
 
 if __name__ == "__main__":
-    clean() if "--clean" in sys.argv[1:] else prepare((*DEMO, *TESTS))
+    clean() if "--clean" in sys.argv[1:] else prepare((*DEMO, KEPT, *TESTS))

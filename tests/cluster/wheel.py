@@ -1,17 +1,28 @@
-"""The wheel: operator, engine and the compiled kernel in one. `python -m tests.cluster.wheel dist` makes it."""
+"""The wheel: operator, engine and the compiled kernel in one. `python -m tests.cluster.wheel dist` makes it. And the
+archive of sources that a release has beside it.
+"""
 
 import shutil
 import sys
+import zipfile
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.cluster import cache, kernel, system
+from tests.cluster import cache, chart, kernel, system
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "operator", "engine")
 """The parts of the checkout that the wheel is made of, beside the kernel."""
+
+EPOCH = {"SOURCE_DATE_EPOCH": "315532800"}
+"""The time of all that is made: 1980, the first that a wheel can say. So the same sources make the same file."""
+
+PLATFORM = "manylinux_2_36"
+"""The C library that Debian 12 has. The module needs nothing else of the machine."""
 
 _MADE = ("built", ".built", "target")  # when the kernel is compiled in the checkout
 
@@ -29,9 +40,58 @@ def build(
         settings.write_text(f"[build]\nbuild_base = {scratch}/build\n[egg_info]\negg_base = {scratch}\n")
         pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir"]
         where = {"DIST_EXTRA_CONFIG": str(settings), "PYTHONPATH": ""}
-        system.run([*within, *pip, folder.absolute(), project], env={**where, **(environment or {})}, timeout=1800)
+        system.run(
+            [*within, *pip, folder.absolute(), project], env={**EPOCH, **where, **(environment or {})}, timeout=1800
+        )
     (made,) = folder.glob("logkeep-*.whl")
     return made
+
+
+def made() -> Path:
+    """Return the wheel of this checkout, made if it is missing."""
+
+    def produce(folder: Path) -> None:
+        build(folder)
+
+    key = cache.digest(*(ROOT / name for name in (*PARTS, "docs/conditions")), kernel.key())
+    (found,) = cache.build("wheel", key, produce, keep=3).iterdir()
+    return found
+
+
+def released(wheel: Path, module: Path, machine: str, folder: Path) -> Path:
+    """Write the wheel with a module that Debian 12's compiler has made for a machine, such as aarch64, and say so: pip
+    then installs it where the C library is not older."""
+    here = wheel.stem.rpartition("-")[2]
+    there = f"{PLATFORM}_{machine}"
+    target = folder / wheel.name.replace(here, there)
+    lines: list[str] = []
+    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as new:
+        for item in old.infolist():
+            content = old.read(item)
+            if item.filename == module.name:
+                content = module.read_bytes()
+            elif item.filename.endswith(".dist-info/WHEEL"):
+                content = content.replace(here.encode(), there.encode())
+            elif item.filename.endswith(".dist-info/RECORD"):
+                content = "".join([*lines, f"{item.filename},,\n"]).encode()
+            new.writestr(item, content)
+            digest = urlsafe_b64encode(sha256(content).digest()).decode().rstrip("=")
+            lines.append(f"{item.filename},sha256={digest},{len(content)}\n")
+    return target
+
+
+def sources(folder: Path) -> Path:
+    """Make the archive of the sources that pip builds a wheel of, on any platform with a Rust compiler."""
+    with TemporaryDirectory() as scratch, _copied() as project:
+        code = "import sys; from setuptools.build_meta import build_sdist; build_sdist(sys.argv[1])"
+        settings = Path(scratch) / "settings.cfg"
+        settings.write_text(f"[egg_info]\negg_base = {scratch}\n")
+        where = {"DIST_EXTRA_CONFIG": str(settings), "PYTHONPATH": ""}
+        system.run([sys.executable, "-c", code, scratch], cwd=project, env={**EPOCH, **where})
+        (made,) = Path(scratch).glob("*.tar.gz")
+        target = folder / made.name
+        target.write_bytes(chart.repacked(made))
+    return target
 
 
 @contextmanager

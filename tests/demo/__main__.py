@@ -22,8 +22,9 @@ def main(arguments: list[str]) -> int:
     if not system.is_root():
         print("the demo starts a Kubernetes node, for which it must be root", file=sys.stderr)
         return 2
-    with prepare.demo():
-        if os.environ.get("KEEP", "0") not in ("", "0"):
+    kept = os.environ.get("KEEP", "0") not in ("", "0")
+    with prepare.demo(kept):
+        if kept:
             return background.run(story.tell)
         with ExitStack() as stack:
             return story.tell(stack, None)

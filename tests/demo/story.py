@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
 
-from tests.cluster import images, system, tools
+from tests.cluster import images, plugin, system, tools
 from tests.cluster.kafka import SMALL_JVM, KafkaBroker
 from tests.cluster.kube_api import Document
 from tests.cluster.logkeep import ROOT, Installation, Resource, StatusNotReached, backup, restore
@@ -38,8 +38,8 @@ def tell(stack: ExitStack, kept: Path | None) -> int:
     started = time.monotonic()
     with _step("Kubernetes node: control plane, containerd, kubelet"):
         node = stack.enter_context(Node())
-    with _step("Logkeep's two images from this checkout into the node"):
-        for image in images.logkeep_images().values():
+    with _step("Logkeep's two images from the archives of a release into the node"):
+        for image in images.archives().values():
             node.load(image)
     with _step("Kafka broker and S3 server on the node's network"):
         broker = stack.enter_context(KafkaBroker(host=node.ip, netns=node.netns, jvm=SMALL_JVM))
@@ -200,11 +200,10 @@ def _write_environment(folder: Path, node: Node, broker: KafkaBroker, s3: S3Serv
     lines = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
     commands = folder / "bin"
     commands.mkdir()
-    for name, module in (("logkeep", "logkeep_engine.cli"), ("kubectl-logkeep", "logkeep_engine.cli.kubectl")):
-        command = commands / name
-        command.write_text(f"#!{sys.executable}\nfrom {module} import main\n\nmain()\n")
-        command.chmod(0o755)
-    programs = [commands, tools.kubectl().parent, Path(sys.executable).parent]
+    command = commands / "logkeep"
+    command.write_text(f"#!{sys.executable}\nfrom logkeep_engine.cli import main\n\nmain()\n")
+    command.chmod(0o755)
+    programs = [commands, plugin.unpacked(folder / "plugin"), tools.kubectl().parent, Path(sys.executable).parent]
     lines.append(f'export PATH={shlex.quote(":".join(str(program) for program in programs))}:"$PATH"')
     roots = ("operator", "engine", "kernel/built")
     lines.append(f"export PYTHONPATH={shlex.quote(':'.join(str(ROOT / root) for root in roots))}")

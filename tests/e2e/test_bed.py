@@ -12,7 +12,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from packaging.utils import canonicalize_name
 
 from logkeep_engine.storage import open_uri
-from tests.cluster import kernel
+from tests.cluster import kernel, names
 from tests.cluster.node import Node
 from tests.cluster.s3 import S3Server
 from tests.unit.archive.build import archive_of, chunk
@@ -35,7 +35,7 @@ def test_the_engine_image_answers_queries_on_an_archive(node: Node, node_s3: S3S
 
 def test_operator_image_has_the_operator_without_java(node: Node, namespace: str) -> None:
     script = "import kopf, kubernetes, logkeep_operator, logkeep_engine, shutil; print('java', shutil.which('java'))"
-    arguments = ["--image=localhost/logkeep-operator:dev", "--image-pull-policy=Never", "--restart=Never"]
+    arguments = [f"--image={names.image('operator')}", "--image-pull-policy=Never", "--restart=Never"]
     node.kubectl("run", "check", "-n", namespace, *arguments, "--command", "--", "python3", "-c", script)
     node.kubectl("wait", "-n", namespace, "--for=jsonpath={.status.phase}=Succeeded", "pod/check", "--timeout=240s")
     assert node.kubectl("logs", "-n", namespace, "check").stdout == "java None\n"
@@ -61,7 +61,7 @@ print(open("/usr/share/logkeep/sbom.cdx.json").read())
 def test_an_image_lists_all_that_it_holds_and_runs_nothing_as_somebody_else(
     node: Node, namespace: str, image: str, jars: int
 ) -> None:
-    arguments = [f"--image=localhost/logkeep-{image}:dev", "--image-pull-policy=Never", "--restart=Never"]
+    arguments = [f"--image={names.image(image)}", "--image-pull-policy=Never", "--restart=Never"]
     node.kubectl("run", "look", "-n", namespace, *arguments, "--command", "--", "python3", "-c", LOOKED_AT)
     node.kubectl("wait", "-n", namespace, "--for=jsonpath={.status.phase}=Succeeded", "pod/look", "--timeout=240s")
     first, _, listed = node.kubectl("logs", "-n", namespace, "look").stdout.partition("\n")
@@ -88,7 +88,7 @@ def query_pod(command: list[str], environ: Mapping[str, str]) -> dict[str, Any]:
     """A pod by the restricted pod security standard, its root file system read-only, that runs Python."""
     container = {
         "name": "query",
-        "image": "localhost/logkeep-engine:dev",
+        "image": names.image("engine"),
         "imagePullPolicy": "Never",
         "args": ["python3", *command],
         "env": [{"name": name, "value": value} for name, value in environ.items()],

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.cluster import names
 from tests.cluster.kube_api import path_of
 from tests.cluster.logkeep import small
 from tests.cluster.netpol import Enforcer
@@ -21,7 +22,7 @@ SPARKS_MESSAGES = b"org.apache.spark"  # in each message, which is a serialized 
 @pytest.fixture
 def stranger(node: Node, namespace: str) -> str:
     """A pod that is not part of a run."""
-    image = ["--image=localhost/logkeep-operator:dev", "--image-pull-policy=Never"]
+    image = [f"--image={names.image('operator')}", "--image-pull-policy=Never"]
     node.kubectl("run", "stranger", "-n", namespace, *image, "--command", "--", "sleep", "1000")
     node.kubectl("wait", "-n", namespace, "--for=condition=Ready", "pod/stranger", "--timeout=240s")
     return "stranger"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster import images, tools
+from tests.cluster import chart, images, tools
 from tests.cluster.kafka import STEADY, KafkaBroker
-from tests.cluster.logkeep import CHART, EXAMPLES
+from tests.cluster.logkeep import EXAMPLES
 from tests.cluster.node import Node
 from tests.cluster.s3 import S3Server
 from tests.data.compare import compare_topics
@@ -19,16 +19,12 @@ from tests.data.topics import NO_RETENTION, create_topic, produce, random_record
 pytestmark = pytest.mark.timeout(900)
 
 SCRIPT = EXAMPLES / "quickstart" / "quickstart.sh"
-LOCAL = {
-    "image": {"repository": "localhost/logkeep-operator", "tag": "dev", "pullPolicy": "Never"},
-    "engine": {"image": {"repository": "localhost/logkeep-engine", "tag": "dev", "pullPolicy": "Never"}},
-}
 
 
 @pytest.fixture
 def empty_node(_root: None) -> Iterator[Node]:
     with Node() as node:
-        for image in images.logkeep_images().values():
+        for image in images.archives().values():
             node.load(image)
         yield node
 
@@ -48,7 +44,7 @@ def quickstart(node: Node, *options: str | Path, s3: S3Server | None = None) -> 
 def test_the_quick_start_backs_up_and_restores_and_takes_away_what_it_made(empty_node: Node, tmp_path: Path) -> None:
     node = empty_node
     values = tmp_path / "values.yaml"
-    values.write_text(yaml.safe_dump(LOCAL))
+    values.write_text(yaml.safe_dump({"replicas": 1}))
     with (
         KafkaBroker(host=node.ip, netns=node.netns, overrides=STEADY) as broker,
         S3Server(host=node.ip, netns=node.netns) as s3,
@@ -58,7 +54,7 @@ def test_the_quick_start_backs_up_and_restores_and_takes_away_what_it_made(empty
             create_topic(broker.bootstrap, topic, 2, NO_RETENTION)
             produce(broker.bootstrap, topic, random_records(2, 1))
         own = ("--kafka", broker.bootstrap, "--topic", r"orders\..*", "--s3", s3.endpoint, "--bucket", "mine")
-        release = ("--chart", CHART, "--values", values)
+        release = ("--chart", chart.packaged(), "--values", values)
 
         lost = quickstart(node, *own, *release, "--wait", "600")  # without keys
         assert (lost.returncode, lost.stdout) == (2, "")

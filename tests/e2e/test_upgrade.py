@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.logkeep import CHART, Installation, Resource
+from tests.cluster.chart import CHART
+from tests.cluster.logkeep import Installation, Resource
 from tests.cluster.process import wait_until
 from tests.e2e.home import Home, Throttle
 
@@ -54,7 +55,7 @@ def test_a_run_goes_on_through_an_upgrade_and_a_rollback_and_an_uninstalled_char
 ) -> None:
     logkeep = home.logkeep
     logkeep.helm("uninstall", logkeep.release, "--wait")
-    logkeep.install(chart=before)  # over what an installation leaves
+    logkeep.install(package=before)  # over what an installation leaves
     home.fill("upgraded", 6, 60)
     with throttle.to(2_000_000):
         saved = home.backup("upgraded")

@@ -74,9 +74,12 @@ def test_packages_that_are_not_installed_any_more_are_not_listed(monkeypatch: py
 
 def test_the_document_is_valid_and_names_the_image_and_its_base(tmp_path: Path) -> None:
     twice = [jar(tmp_path / folder / "guava-33.jar") for folder in ("one", "two")]
-    components = [*SBOM["jars"](tmp_path), *SBOM["python_distributions"](Path(sys.prefix))]
+    components = [
+        *SBOM["jars"](tmp_path),
+        *SBOM["python_distributions"](Path(sys.prefix).glob("lib/python3*/site-packages")),
+    ]
     assert len(components) > 50
-    text = SBOM["document"]("logkeep-engine", "0.1.0", "debian@sha256:12", components)
+    text = SBOM["document"]("logkeep-engine", "0.1.0", components, base="debian@sha256:12")
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     document = json.loads(text)
     image = document["metadata"]["component"]

@@ -137,7 +137,7 @@ def test_the_demo_says_that_it_must_be_root_before_it_builds_anything(
 
 
 def test_a_kind_belongs_to_one_part() -> None:
-    found = prepare.kinds((*prepare.DEMO, *prepare.TESTS))
+    found = prepare.kinds((*prepare.DEMO, prepare.KEPT, *prepare.TESTS))
     assert len(found) == len(set(found))
 
 
