@@ -22,7 +22,7 @@ from tests.cluster.state import cgroup_folders
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-PLURALS = {"KafkaBackup": "kafkabackups", "KafkaRestore": "kafkarestores"}
+PLURALS = {"KafkaArchive": "kafkaarchives", "KafkaBackup": "kafkabackups", "KafkaRestore": "kafkarestores"}
 ODD_NAMES = "http://0x*"
 """The names that `system.name_of_address` makes: those of the servers of Google's and Azure's interfaces."""
 FINAL = ("Succeeded", "Failed", "Invalid")
@@ -113,7 +113,7 @@ class Installation:
         self._apply(path_of(namespace, "secret", name), secret)
 
     def apply(self, namespace: str, document: Document) -> "Resource":
-        """Apply a KafkaBackup or KafkaRestore, as `kubectl apply --server-side` does."""
+        """Apply one of our kinds, as `kubectl apply --server-side` does."""
         found = Resource(self, namespace, document["kind"], document["metadata"]["name"])
         self._apply(found.path, document)
         return found
@@ -155,7 +155,7 @@ def example(file: str, kind: str) -> Document:
 
 @dataclass(frozen=True)
 class Resource:
-    """A KafkaBackup or KafkaRestore on the node."""
+    """A KafkaBackup, KafkaRestore or KafkaArchive on the node."""
 
     installation: Installation
     namespace: str

@@ -74,7 +74,7 @@ class Home:
         return self.apply(restore("again", self.broker.bootstrap, "saved", **{"spark": small(executors), **spec}))
 
     def apply(self, document: Document) -> Resource:
-        """Apply any of the two kinds."""
+        """Apply any of our kinds."""
         return self.logkeep.apply(self.namespace, document)
 
     def verify(self) -> None:

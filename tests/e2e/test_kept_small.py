@@ -108,7 +108,7 @@ def texts(home: Home, folder: Path) -> dict[str, str]:
     node.collect_logs(folder)
     mine = (home.namespace, operators)
     found = {file.name: file.read_text(errors="replace") for file in folder.glob("*.log") if file.name.startswith(mine)}
-    kinds = "pods,jobs,configmaps,events,kafkabackups,kafkarestores,kafkabackupruns"
+    kinds = "pods,jobs,configmaps,events,kafkabackups,kafkarestores,kafkabackupruns,kafkaarchives"
     for namespace in mine:
         found[f"objects of {namespace}"] = node.kubectl("get", kinds, "-n", namespace, "-o", "yaml").stdout
     return found
