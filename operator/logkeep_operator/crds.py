@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from logkeep_engine.contract.names import CRDS, PLURALS
+from logkeep_engine.contract.names import APPLY_CRDS, PLURALS
 from logkeep_operator.api import GROUP
 from logkeep_operator.api.fields import Fields, keeps_more, known_fields, lacking
 from logkeep_operator.cluster import KubernetesCluster
@@ -26,7 +26,6 @@ log = logging.getLogger(__name__)
 FRESH_SECONDS = 60.0
 OUTDATED_SECONDS = 5.0
 _SHOWN = 3
-HOW = f"kubectl apply --server-side --force-conflicts -f {CRDS}"
 
 
 class Crds:
@@ -84,7 +83,7 @@ def problem_of(served: Mapping[str, Fields]) -> str:
         return ""
     return (
         f"The CRDs in this cluster are older than this operator: {'; '.join(lines)}. The API server would silently "
-        f"drop these fields, so nothing is started, changed or deleted. Apply the CRDs of this version: {HOW}"
+        f"drop these fields, so nothing is started, changed or deleted. Apply the CRDs of this version: {APPLY_CRDS}"
     )
 
 

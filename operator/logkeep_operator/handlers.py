@@ -22,7 +22,7 @@ from typing import Any
 
 import kopf
 
-from logkeep_engine.contract.names import BACKUP_RUN, KAFKA_ARCHIVE
+from logkeep_engine.contract.names import APPLY_CRDS, BACKUP_RUN, KAFKA_ARCHIVE
 from logkeep_engine.contract.objects import is_name
 from logkeep_operator.api import GROUP, KINDS, VERSION, Key, Resource
 from logkeep_operator.api.archive import KafkaArchive
@@ -243,7 +243,7 @@ def _missing(cluster: KubernetesCluster) -> str:
         served = cluster.serves_kinds()
     except ApiError as error:
         return f"It is unknown whether the CRDs of {GROUP}/{VERSION} are installed: {error}"
-    return "" if served else f"The CRDs of {GROUP}/{VERSION} are not installed: kubectl apply --server-side -f crds/"
+    return "" if served else f"The CRDs of {GROUP}/{VERSION} are not installed: {APPLY_CRDS}"
 
 
 def owner_key(child: str, body: Mapping[str, Any]) -> Key | None:

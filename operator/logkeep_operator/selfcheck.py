@@ -7,13 +7,14 @@ import os
 import sys
 from collections.abc import Iterator
 
+from logkeep_engine.contract.names import APPLY_CRDS
 from logkeep_engine.contract.objects import STRIMZI_GROUP
 from logkeep_engine.contract.visible import print_line, say
 from logkeep_operator.api import GROUP, KINDS
 from logkeep_operator.api.archive import KAFKA_ARCHIVES
 from logkeep_operator.api.backup_run import BACKUP_RUNS
 from logkeep_operator.cluster import KubernetesCluster, Right, connect
-from logkeep_operator.crds import HOW, problem_of
+from logkeep_operator.crds import problem_of
 from logkeep_operator.errors import ApiError, SettingsInvalid
 from logkeep_operator.resources.access import DRIVER_ACCOUNT, DRIVER_BINDING, EXECUTOR_ACCOUNT
 from logkeep_operator.settings import LeaseSettings, Settings, from_environ
@@ -61,7 +62,7 @@ def needed_for_lease(lease: LeaseSettings) -> Iterator[Right]:
 def missing(cluster: KubernetesCluster, settings: Settings) -> Iterator[str]:
     """Sentences that say what the operator lacks."""
     if not cluster.serves_kinds():
-        yield f"the CRDs of {GROUP} are not installed: {HOW}"
+        yield f"the CRDs of {GROUP} are not installed: {APPLY_CRDS}"
     elif problem := problem_of(cluster.served_fields()):
         yield problem
     rights = [(right, namespace) for namespace in settings.namespaces or (None,) for right in needed(settings)]

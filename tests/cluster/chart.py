@@ -88,9 +88,15 @@ def _comments(text: str) -> dict[str, str]:
 
 
 def _cell(text: str) -> str:
-    return (
-        re.sub(r"(?<!`)\{[^|`]*?\}+(?!`)", lambda match: f"`{match[0]}`", text).replace("|", "\\|").replace("*", "\\*")
-    )
+    """Return a comment as the text of a cell: what is in braces is code, and nothing else is markup."""
+    found, depth = [], 0
+    for letter in text.replace("|", "\\|"):
+        depth += letter == "{"
+        quote = "`" if depth == 1 and letter in "{}" else ""
+        plain = letter if depth else {"*": "\\*", "<": "&lt;"}.get(letter, letter)
+        found.append(quote + plain if letter == "{" else plain + quote)
+        depth -= letter == "}"
+    return "".join(found)
 
 
 def package(folder: Path) -> Path:

@@ -20,7 +20,7 @@ from logkeep_engine.cli.kubectl.lines import NOTHING
 from logkeep_engine.cli.kubectl.options import named
 from logkeep_engine.cli.kubectl.restore import ChoiceOptions, restore_spec
 from logkeep_engine.cli.kubectl.waiting import ended, exit_code
-from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.names import APPLY_CRDS, ExitCode
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.restore_spec import IfTopicExists, RestoreOffsets, RestoreVerification, parse_restore
 from logkeep_engine.contract.restored_topics import TopicRetention
@@ -368,7 +368,7 @@ def test_a_right_that_is_missing_is_named() -> None:
 def test_a_cluster_without_the_crds_is_told_from_a_missing_object() -> None:
     error = api_error(404, b"404 page not found\n", kind="KafkaBackup", plural="kafkabackups", namespace="a", name="x")
     assert isinstance(error, KindNotServed)
-    assert "kubectl apply --server-side" in error.hint
+    assert error.hint.endswith(APPLY_CRDS)
 
 
 def test_a_restore_has_what_was_chosen_and_nothing_else() -> None:

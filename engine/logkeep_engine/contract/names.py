@@ -18,6 +18,7 @@ MAINTENANCE_KINDS = frozenset({RETENTION, HOLD, RECONCILIATION, ERASURE})
 """The kinds of runs that keep an archive in order and add no records to it: their ends are not points."""
 # The CRDs of this version, in the files of its release (names.toml).
 CRDS = f"https://logkeep.dev/releases/{__version__}/logkeep-crds.yaml"
+APPLY_CRDS = f"kubectl apply --server-side --force-conflicts -f {CRDS}"
 # The kinds of resources, with their names in paths of the Kubernetes API.
 PLURALS = {
     BACKUP: "kafkabackups",

@@ -9,6 +9,7 @@ from http import HTTPStatus
 
 import pytest
 
+from logkeep_engine.contract.names import APPLY_CRDS
 from logkeep_operator import handlers
 from logkeep_operator.settings import from_environ
 from tests.unit.operator.test_cluster_calls import Quiet, api
@@ -29,7 +30,7 @@ def refusing(status: HTTPStatus, message: str) -> type[Quiet]:
 @pytest.mark.parametrize(
     ("status", "message", "expected"),
     [
-        (HTTPStatus.NOT_FOUND, "no such group", "The CRDs of logkeep.dev/v1alpha1 are not installed: kubectl apply"),
+        (HTTPStatus.NOT_FOUND, "no such group", f"v1alpha1 are not installed: {re.escape(APPLY_CRDS)}"),
         (HTTPStatus.FORBIDDEN, "may not get path /apis", "It is unknown whether the CRDs of .* may not get path /apis"),
         (HTTPStatus.UNAUTHORIZED, "bad token", "It is unknown whether the CRDs of .* 401 bad token"),
     ],

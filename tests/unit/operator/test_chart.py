@@ -28,6 +28,14 @@ def test_the_readme_is_current() -> None:
     assert chart.README.read_text() == chart.readme(), "make chart writes it"
 
 
+def test_the_readme_shows_what_a_comment_says_and_takes_none_of_it_for_markup() -> None:
+    lines = chart.readme().splitlines()
+    (driver,) = (line for line in lines if line.startswith("| `engine.defaults.driver` |"))
+    assert " `{memory: 1Gi, podTemplate: {spec: {nodeSelector: {pool: batch}, tolerations: [{" in driver
+    assert driver.endswith("}]}}}`. |")
+    assert not [line for line in lines if re.search(r"<\w", line)], "Markdown takes <release> for a tag of HTML"
+
+
 def test_the_operator_understands_the_charts_environment() -> None:
     default = from_environ(environment())
     assert default.engine.image == names.image("engine")

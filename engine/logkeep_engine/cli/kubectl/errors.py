@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from logkeep_engine.contract.names import CRDS
+from logkeep_engine.contract.names import APPLY_CRDS
 from logkeep_engine.contract.nesting import loads
 from logkeep_engine.errors import LogkeepError, Refused
 
@@ -89,8 +89,7 @@ def api_error(status: int, data: bytes, *, kind: str, plural: str, namespace: st
     if status == 404 and not names_object:
         return KindNotServed(
             f"The cluster does not serve {plural}.",
-            hint="Is this the cluster that you mean? If so, its CRDs are missing or old: "
-            f"kubectl apply --server-side -f {CRDS}",
+            hint=f"Is this the cluster that you mean? If so, its CRDs are missing or old: {APPLY_CRDS}",
         )
     if status == 404:
         return NoSuchResource(f"There is no {kind} {name!r} in {where}.", hint="Is it in another -n/--namespace?")
