@@ -86,7 +86,7 @@ async def log_in(wire: _Sender, login: Login, version: int = 0) -> float:
         nonlocal seconds
         code, reason, answer, lifetime_ms = await wire.send(_authenticate(data, version))
         if code != Code.NONE:
-            raise LoginDenied(reason or Code.name_of(code))
+            raise LoginDenied(_without(login.secret, reason) or Code.name_of(code))
         seconds = max(0, lifetime_ms) / 1000
         return answer
 
@@ -105,15 +105,12 @@ async def _show_token(login: Login, say: Callable[[bytes], Awaitable[bytes]]) ->
     refused = await say(b"n,,\x01" + "".join(f"{part}\x01" for part in parts).encode() + b"\x01")
     if not refused:
         return
-    try:  # a broker first says in JSON why it takes no token, and ends the login when it has been heard
-        await say(b"\x01")
-    except LoginDenied as error:
-        raise LoginDenied(_without(login.secret, str(error))) from None
+    await say(b"\x01")  # a broker first says in JSON why it takes no token, and ends the login when it has been heard
     raise LoginDenied(_without(login.secret, refused.decode(errors="replace")))
 
 
 def _without(secret: str, text: str) -> str:
-    """Return what a broker says without the token, which it may repeat."""
+    """Return what a broker says without the password or the token, which it may repeat."""
     return text.replace(secret, "…") if secret else text
 
 

@@ -47,8 +47,9 @@ def ask(oauth: OAuth, client: str, secret: str | None, assertion: str | None, ca
         pair = f"{quote_plus(client)}:{quote_plus(secret or '')}"
         headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
     status, body = _post(url, urlencode(form).encode(), headers, ca_file)
-    secrets = [one for one in (secret, assertion) if one]
-    return _read(oauth, client, status, body, secrets)
+    sent = [one for one in (secret, assertion) if one]
+    sent += [quote_plus(one) for one in sent] + [headers.get("Authorization", "").removeprefix("Basic ")]
+    return _read(oauth, client, status, body, sorted(filter(None, sent), key=len, reverse=True))
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -68,12 +69,13 @@ def _post(url: str, data: bytes, headers: Mapping[str, str], ca_file: str | None
         handlers.append(urllib.request.ProxyHandler({}))
     request = urllib.request.Request(url, data, dict(headers), method="POST")
     try:
-        with urllib.request.build_opener(*handlers).open(request, timeout=_SECONDS) as answer:
+        with _answer(urllib.request.build_opener(*handlers), request) as answer:
             return answer.status, answer.read(_MOST_BYTES)
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read(_MOST_BYTES)
-    except (OSError, http.client.HTTPException) as error:
+    except UnicodeError as error:  # a name that no resolver is asked for, such as a..b
+        raise KafkaLoginRefused(
+            f"The token endpoint {url} is at no name of a host.", hint=f"Check {SASL}.oauth.tokenEndpoint."
+        ) from error
+    except OSError as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         if isinstance(reason, ssl.SSLCertVerificationError):
             raise KafkaLoginRefused(
@@ -83,17 +85,27 @@ def _post(url: str, data: bytes, headers: Mapping[str, str], ca_file: str | None
                 + ", and the host name.",
             ) from error
         raise TokenUnavailable(f"the token endpoint {url} does not answer: {reason or type(error).__name__}") from error
+    except http.client.HTTPException as error:  # its text is what the other side has sent
+        raise TokenUnavailable(f"the token endpoint {url} does not speak HTTP: {type(error).__name__}") from error
 
 
-def _read(oauth: OAuth, client: str, status: int, body: bytes, secrets: list[str]) -> Token:
+def _answer(opener: urllib.request.OpenerDirector, request: urllib.request.Request) -> Any:
+    """Return the answer, whatever its status is."""
+    try:
+        return opener.open(request, timeout=_SECONDS)
+    except urllib.error.HTTPError as error:
+        return error
+
+
+def _read(oauth: OAuth, client: str, status: int, body: bytes, sent: list[str]) -> Token:
     url = oauth.token_endpoint
     answer = _document(body)
     if status == 429 or status >= 500:
-        raise TokenUnavailable(f"the token endpoint {url} answers {status}{_said(answer, secrets)}")
+        raise TokenUnavailable(f"the token endpoint {url} answers {status}{_said(answer, sent)}")
     who = f"client {client!r}" if client else "the ServiceAccount's token"
     if status != 200:
         raise KafkaLoginRefused(
-            f"The token endpoint {url} gives {who} no token: it answers {status}{_said(answer, secrets)}.",
+            f"The token endpoint {url} gives {who} no token: it answers {status}{_said(answer, sent)}.",
             hint=_what_to_do(oauth, status, answer),
         )
     text, kind = answer.get("access_token"), answer.get("token_type", "bearer")
@@ -115,15 +127,16 @@ def _read(oauth: OAuth, client: str, status: int, body: bytes, secrets: list[str
 def _document(body: bytes) -> Mapping[str, Any]:
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
-def _said(answer: Mapping[str, Any], secrets: list[str]) -> str:
+def _said(answer: Mapping[str, Any], sent: list[str]) -> str:
+    """Return what the endpoint gives as its reason, without what was sent, which it may repeat."""
     words = [str(answer[key]) for key in ("error", "error_description") if answer.get(key)]
     text = ": ".join(words)
-    for secret in secrets:
+    for secret in sent:
         text = text.replace(secret, "…")
     return f" ({text[:_MOST_SAID].rstrip('.')})" if text else ""
 

@@ -155,6 +155,12 @@ def test_a_broker_that_says_why_it_takes_no_token_is_heard_out() -> None:
     assert broker.heard[1] == b"\x01"
 
 
+def test_no_message_repeats_the_password() -> None:
+    with pytest.raises(LoginDenied) as error:
+        run(Broker(refuses="ann may not log in with pa=ss"), Login(SaslMechanism.PLAIN, "ann", "pa=ss"))
+    assert str(error.value) == "ann may not log in with …"
+
+
 def test_no_message_repeats_the_token() -> None:
     with pytest.raises(LoginDenied) as error:
         run(Broker("the token a-token is bad", ""), BEARER)
