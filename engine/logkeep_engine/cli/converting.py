@@ -3,7 +3,7 @@ it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -142,12 +142,16 @@ class Servers(Server):
         """The options for the new archive alone."""
         return {"--target-endpoint": self.target_endpoint, "--target-region": self.target_region}
 
+    def given_for(self, uris: Sequence[str]) -> Iterator[tuple[str, object, Sequence[str]]]:
+        """Yield each option with its value and those of SRC and DST that it is for."""
+        yield "endpoint", self.endpoint, uris[:1] if self.target_endpoint else uris
+        yield "region", self.region, uris[:1] if self.target_region else uris
+        yield "target-endpoint", self.target_endpoint, uris[1:]
+        yield "target-region", self.target_region, uris[1:]
+
     def target_storage(self, uri: str) -> Storage:
         """Return the storage of the new archive. Raises SpecError."""
-        opened = Server(self.target_endpoint or self.endpoint, self.target_region or self.region).storage(uri)
-        if opened.uri.startswith("file:"):
-            refuse(self.target, "has no effect: DST is a folder")
-        return opened
+        return Server(self.target_endpoint or self.endpoint, self.target_region or self.region).storage(uri)
 
 
 def _segment_bytes(text: str) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
+from typer.models import ArgumentInfo
 
 import logkeep_engine
 from logkeep_engine.cli.output import print_line
@@ -25,6 +26,7 @@ from logkeep_engine.contract.names import ENV_KAFKA_TOKEN_FILE, ENV_S3_OPTIONS, 
 from logkeep_engine.contract.pattern_lists import describe_unmatched
 from logkeep_engine.contract.patterns import Pattern, PatternInvalid
 from logkeep_engine.contract.s3_options import parse_s3_options
+from logkeep_engine.contract.storage import SCHEMES, SCHEMES_WITH, where_with
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
@@ -159,6 +161,11 @@ class BucketOptions:
 
         return open_uri(uri, self.endpoint, self.region, keys=OPTION_KEYS)
 
+    def given_for(self, uris: Sequence[str]) -> Iterator[tuple[str, object, Sequence[str]]]:
+        """Yield each option with its value and those of the command's URIs that it is for."""
+        yield "endpoint", self.endpoint, uris
+        yield "region", self.region, uris
+
 
 @dataclass(frozen=True)
 class Server(BucketOptions):
@@ -238,9 +245,11 @@ class SecurityOptions:
 def spread(command: Callable[..., None]) -> Callable[..., None]:
     """Give typer a command with a parameter for each option: a parameter that is a dataclass becomes its fields. Each
     command that reports also gets the option --json, and each that opens an archive, by a URI or a resource, the option
-    for the keys by which it is signed; by a URI those of requests to S3, too."""
+    for the keys by which it is signed; by a URI those of requests to S3, too. An option of a store that none of the
+    command's URIs takes is refused."""
     groups: dict[str, type] = {}
     options: list[inspect.Parameter] = []
+    positional: list[str] = []
     for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
         kind = parameter.annotation
         if isinstance(kind, type) and is_dataclass(kind):
@@ -249,6 +258,8 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
             options += [one.replace(annotation=hints[one.name]) for one in inspect.signature(kind).parameters.values()]
         else:
             options.append(parameter.replace(kind=parameter.POSITIONAL_OR_KEYWORD))
+            if any(isinstance(one, ArgumentInfo) for one in get_args(kind)):
+                positional.append(name)
     one_resource = any(option.name == "file" and get_args(option.annotation)[0] is str for option in options)
     by_uri = any(issubclass(kind, BucketOptions) for kind in groups.values())
     archive = one_resource or any(issubclass(kind, Server) for kind in groups.values())
@@ -274,6 +285,11 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
             for name, kind in groups.items()
         }
         s3 = values.pop("s3", None)
+        for place in made.values():
+            if isinstance(place, BucketOptions):
+                uris = list(_uris(values[name] for name in positional))
+                for option, value, takers in (*place.given_for(uris), ("s3", s3, uris)):
+                    _refuse_untaken(option, value, takers)
         of_run = {ENV_SIGNING_DIR: values.pop("signing_dir", None), ENV_S3_OPTIONS: ",".join(s3) if s3 else None}
         with _environment({name: value for name, value in of_run.items() if value is not None}):
             command(**values, **made)
@@ -281,6 +297,25 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
     called.__signature__ = signature  # type: ignore[attr-defined]
     called.__annotations__ = {option.name: option.annotation for option in options}
     return called
+
+
+def _uris(given: Iterable[object]) -> Iterator[str]:
+    for one in given:
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, list | tuple):
+            yield from one
+
+
+def _refuse_untaken(option: str, value: object, uris: Sequence[str]) -> None:
+    """Raises BadParameter for an option that none of these URIs takes. What is no storage URI is refused elsewhere. A
+    URI may hold a password: only its scheme is repeated."""
+    name = option.removeprefix("target-")
+    schemes = sorted({uri.partition("://")[0].lower() if "://" in uri else "file" for uri in uris})
+    if value and schemes and all(scheme in SCHEMES and scheme not in SCHEMES_WITH[name] for scheme in schemes):
+        raise typer.BadParameter(
+            f"it has no effect on {where_with(name, schemes)}. Leave it out.", param_hint=f"'--{option}'"
+        )
 
 
 @contextmanager

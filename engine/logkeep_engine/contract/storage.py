@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import Annotated, NamedTuple
 from urllib.parse import unquote
@@ -99,6 +100,17 @@ class Signing(Model):
     secret_ref: SecretRef
     """Secret with keys of Ed25519, in PEM or base64. ed25519 is the private key of the writer, publicKeys has those
     to trust. It is mounted into the driver."""
+
+
+SCHEMES = ("s3", "gs", "az", "file")
+SCHEMES_WITH = {"endpoint": ("s3", "gs", "az"), "region": ("s3",), "s3": ("s3",)}
+"""The URIs that these fields, and the options of commands and of Spark with their names, have an effect on."""
+
+
+def where_with(name: str, schemes: Iterable[str]) -> str:
+    """Return the second half of a sentence about a field that has no effect on these schemes."""
+    there = ["a folder" if scheme == "file" else f"{scheme}://" for scheme in schemes]
+    return f"{' and '.join(there)}: it is for {', '.join(f'{scheme}://' for scheme in SCHEMES_WITH[name])}"
 
 
 _KEYS_OF_SCHEMES = {

@@ -32,6 +32,7 @@ from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.patterns import Pattern, PatternInvalid
 from logkeep_engine.contract.s3_options import S3Options, parse_s3_options
+from logkeep_engine.contract.storage import SCHEMES, SCHEMES_WITH, where_with
 from logkeep_engine.contract.values import parse_quantity
 from logkeep_engine.errors import SpecError
 from logkeep_engine.log.batch import MAX_OFFSET
@@ -115,8 +116,8 @@ class SourceOptions:
             raise SpecError("Options topics and topicPattern: only one of them can be given.")
         parsed = cls(
             uri=uri,
-            endpoint=_of_s3("endpoint", given),
-            region=_of_s3("region", given),
+            endpoint=_of_store("endpoint", given),
+            region=_of_store("region", given),
             s3=_s3_options(given),
             topics=_names("topics", given),
             topic_pattern=_pattern(given),
@@ -306,19 +307,19 @@ def _filled(option: str, given: Mapping[str, str]) -> str | None:
     return text
 
 
-def _of_s3(option: str, given: Mapping[str, str]) -> str | None:
+def _of_store(option: str, given: Mapping[str, str]) -> str | None:
     text = _filled(option, given)
-    uri = given["path"]
-    if text is not None and urlsplit(uri).scheme == "file":
-        raise SpecError(
-            f"Option {option}: it has no effect on {uri}, which is a folder.",
+    scheme = urlsplit(given["path"]).scheme
+    if text is not None and scheme in SCHEMES and scheme not in SCHEMES_WITH[option]:
+        raise SpecError(  # the path may hold a password
+            f"Option {option}: it has no effect on {where_with(option, [scheme])}.",
             hint="Leave it out, or name an archive in an object store: s3://bucket/prefix.",
         )
     return text
 
 
 def _s3_options(given: Mapping[str, str]) -> S3Options | None:
-    text = _of_s3("s3", given)
+    text = _of_store("s3", given)
     try:
         return None if text is None else parse_s3_options(text)
     except ValueError as error:

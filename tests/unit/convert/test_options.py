@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from logkeep_engine.cli import convert as cli_convert
 from logkeep_engine.cli import import_ as cli_import
@@ -170,10 +171,10 @@ class TestConvert:
         source, target = (tmp_path / "source").as_uri(), (tmp_path / "target").as_uri()
         for name in ("target_endpoint", "target_region"):
             given = {name: WITH_TARGET[name]}
-            option = f"--{name.replace('_', '-')} has no effect: DST is a folder"
-            with pytest.raises(SpecError, match=option):
+            with pytest.raises(typer.BadParameter, match="it has no effect on a folder") as refused:
                 cli_convert.convert(source, target, FormatName.KAFKA, **given)
-            with pytest.raises(SpecError, match=option):
+            assert refused.value.param_hint == f"'--{name.replace('_', '-')}'"
+            with pytest.raises(typer.BadParameter, match="it has no effect on a folder"):
                 cli_import.import_(source, target, FormatName.KAFKA, **given)
         assert results == []
 

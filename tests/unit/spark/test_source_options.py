@@ -100,10 +100,21 @@ def test_options_are_known_in_any_case_as_spark_hands_them_over() -> None:
         ({"minPartitions": "many"}, "Option minPartitions: 'many' is not a number of partitions"),
         (
             {"endpoint": "http://localhost:9000"},
-            "Option endpoint: it has no effect on file:///archive, .* Leave it out",
+            "Option endpoint: it has no effect on a folder: it is for s3://, gs://, az://. Leave it out",
         ),
-        ({"region": "eu-west-1"}, "Option region: it has no effect on file:///archive, .* s3://bucket/prefix"),
-        ({"s3": "requesterPays=true"}, "Option s3: it has no effect on file:///archive, .* s3://bucket/prefix"),
+        (
+            {"region": "eu-west-1"},
+            "Option region: it has no effect on a folder: it is for s3://. .* s3://bucket/prefix",
+        ),
+        ({"s3": "requesterPays=true"}, "Option s3: it has no effect on a folder: it is for s3://. Leave it out"),
+        (
+            {"path": "gs://bucket/prefix", "region": "eu-west-1"},
+            "Option region: it has no effect on gs://: it is for s3",
+        ),
+        (
+            {"path": "az://bucket/prefix", "s3": "requesterPays=true"},
+            "Option s3: it has no effect on az://: it is for s3",
+        ),
         ({"path": "s3://bucket/prefix", "s3": "payer=me"}, "Option s3: payer: is no option"),
         ({"path": "s3://bucket/prefix", "endpoint": ""}, "Option endpoint: it is empty. Leave it out"),
         ({"path": "s3://bucket/prefix", "region": " "}, "Option region: it is empty. Leave it out"),
