@@ -10,6 +10,7 @@ before its run ended is made again: the engine continues where the archive's las
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from logkeep_engine.contract.checks import check_spec
@@ -143,10 +144,13 @@ def outdated(resource: Resource, message: str, now: datetime) -> Plan:
 
 
 def _has_done_all(resource: Resource) -> bool:
-    """Return whether a restore has succeeded, and holds no topics that are to be released."""
-    run = resource.status.run
+    """Return whether a restore has succeeded, holds no topics that are to be released, and is asked for nothing more:
+    neither by a schedule nor by an annotation. Those would wait in silence."""
+    status, run, drill = resource.status, resource.status.run, resource.spec.get("drill")
     succeeded = resource.key.is_restore and run is not None and run.outcome is StatusOutcome.SUCCEEDED
-    return succeeded and not awaits_release(resource.status)
+    if not succeeded or awaits_release(status) or resource.run_again not in (None, status.last_handled_run_again):
+        return False
+    return not (isinstance(drill, Mapping) and drill.get("schedule"))
 
 
 def _parse(resource: Resource) -> Spec:

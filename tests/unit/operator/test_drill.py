@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,7 +18,7 @@ from logkeep_engine.contract.run import RunRequest
 from logkeep_operator.api import ArchiveStatus, Condition, DrillStatus, Phase, Resource, Status, StatusOutcome
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.reconcile import is_at_rest, wake_after
-from tests.unit.operator.world import World, backup_spec, resource, restore_spec
+from tests.unit.operator.world import ENGINE, World, backup_spec, resource, restore_spec
 
 FACTS = DrillFacts(
     recovery_seconds=725.4,
@@ -257,6 +258,31 @@ def test_a_drill_that_has_failed_is_tried_again_at_its_time() -> None:
     assert world.run_id != first
     succeed(world)
     assert (world.status.phase, verified(world)) == (Phase.SUCCEEDED, ("True", "DrillSucceeded"))
+
+
+@pytest.mark.parametrize("asked", ["schedule", "annotation", "nothing"])
+def test_a_drill_that_is_not_allowed_any_more_says_so_if_more_is_asked_for(
+    asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inline = backup_spec()["storage"]
+    world = drill(**({"schedule": {"cron": "0 2 * * *", "jitterSeconds": 0}} if asked == "schedule" else {}))
+    succeed(world)
+    world.edit(source={"storage": inline})  # as it is, had it been written so
+    engine = dataclasses.replace(ENGINE, allowed_inline_storage=False)
+    monkeypatch.setattr("tests.unit.operator.world.ENGINE", engine)
+    if asked == "annotation":
+        world.annotate("once more", "logkeep.dev/run-again")
+    world.pass_time(hours=30)
+    world.settle()
+    if asked == "nothing":
+        assert (world.status.phase, world.condition("Ready")) == (Phase.SUCCEEDED, ("True", "RunSucceeded"))
+        return
+    assert (world.status.phase, world.condition("Ready")) == (Phase.INVALID, ("False", "NotAllowed"))
+    assert verified(world) == ("True", "DrillSucceeded")
+    first = world.run_id
+    monkeypatch.setattr("tests.unit.operator.world.ENGINE", ENGINE)
+    world.settle()
+    assert (world.run_id != first, world.status.phase) == (True, Phase.PENDING)
 
 
 def test_a_drill_without_a_schedule_is_done_once() -> None:
