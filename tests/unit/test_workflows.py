@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster import names, system, tools
+from tests.cluster import names, system, tools, version
 
 WORKFLOWS = names.ROOT / ".github" / "workflows"
 FILES = sorted(WORKFLOWS.glob("*.yml"))
@@ -41,6 +41,35 @@ def test_what_a_workflow_calls_is_there(path: Path) -> None:
     programs = re.findall(r"^(\.(?:ci|github)/\S+)", commands, re.MULTILINE)
     assert targets or programs
     assert [program for program in programs if not os.access(names.ROOT / program, os.X_OK)] == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_a_command_that_fails_before_a_pipe_ends_its_step(path: Path) -> None:
+    workflow = yaml.safe_load(path.read_text())
+    shell = workflow.get("defaults", {}).get("run", {}).get("shell")
+    piped = [step["run"] for step in steps(path) if "run" in step and re.search(r"[^|]\|[^|]", step["run"])]
+    # GitHub gives its own shell no pipefail, and one that is named has it.
+    assert shell == "bash" or piped == []
+
+
+def test_no_tag_but_a_version_begins_a_release() -> None:
+    """The name of a tag goes to make and to shells; git lets it have almost any characters."""
+    on = yaml.safe_load((WORKFLOWS / "release.yml").read_text())[True]  # YAML 1.1 reads "on" so
+    patterns = [re.compile(pattern.replace(".", r"\.")) for pattern in on["push"]["tags"]]
+    tags = ("v0.1.0", "v10.2.33", "v1.0.0-rc.1", "v1.0.0-rc.12")
+    assert all(version.ALLOWED.fullmatch(tag[1:]) and any(one.fullmatch(tag) for one in patterns) for tag in tags)
+    wrong = ("v", "vim", "v1", "v1.0.0;curl${IFS}x|sh", "v$(id)", "v1.0.0'", "v1.0.0-$(shell${IFS}id)", "1.0.0")
+    assert [tag for tag in wrong if any(pattern.fullmatch(tag) for pattern in patterns)] == []
+
+
+def test_only_the_workflow_of_one_repository_is_trusted_for_signatures() -> None:
+    """A workflow of the same name in a repository of anybody has a certificate, too."""
+    page = (names.ROOT / "docs" / "install.md").read_text()
+    assert "--certificate-identity-regexp" not in page
+    identities = re.findall(r"--certificate-identity[ =\\\n]+(\S+)", page)
+    assert len(identities) == page.count("cosign verify")
+    whole = r"https://github\.com/[^/]+/[^/]+/\.github/workflows/release\.yml@refs/tags/v\d+\.\d+\.\d+"
+    assert [identity for identity in identities if not re.fullmatch(whole, identity)] == []
 
 
 def test_only_jobs_that_publish_may_write_and_have_secrets() -> None:
