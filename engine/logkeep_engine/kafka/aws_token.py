@@ -14,7 +14,8 @@ from typing import Any
 from logkeep_engine.contract.cluster import AwsIdentity
 from logkeep_engine.contract.names import ENV_POD_NAMESPACE
 from logkeep_engine.errors import CredentialsMissing, KafkaLoginRefused, by_place
-from logkeep_engine.kafka.tokens import SASL, Token, TokenUnavailable
+from logkeep_engine.kafka.secrets import SASL
+from logkeep_engine.kafka.tokens import Token, TokenUnavailable
 
 SECONDS = 900
 SERVICE = "kafka-cluster"

@@ -20,7 +20,7 @@ from logkeep_engine.contract.cluster import ClusterSpec, Protocol, Sasl
 from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import CredentialsMissing, SpecError, by_place
 from logkeep_engine.kafka.login import Login
-from logkeep_engine.kafka.secrets import Secret, file_of, secret
+from logkeep_engine.kafka.secrets import Secret, file_of, user_and_password
 from logkeep_engine.kafka.tokens import TokenSource, token_source
 
 _SECURITY = "spec.cluster.security"
@@ -59,15 +59,14 @@ class KafkaConnection:
 
     Files are paths on this machine; `ca_file` None means the system's certificate authorities. `limits` go along to
     tasks. `cluster_id`: brokers of another Kafka cluster, to which the bootstrap addresses may lead one day, are not
-    listened to; "": it does not matter. `username` is None where the spec says it. `tokens` gives what is shown in
-    place of a password.
+    listened to; "": it does not matter. `tokens` gives what is shown in place of a user and a password.
     """
 
     bootstrap: tuple[str, ...]
     protocol: Protocol = Protocol.PLAINTEXT
     sasl: Sasl | None = None
-    username: Secret | None = field(default=None, repr=False)
-    password: Secret | None = field(default=None, repr=False)
+    username: Secret = field(default_factory=Secret, repr=False)
+    password: Secret = field(default_factory=Secret, repr=False)
     tokens: TokenSource | None = field(default=None, repr=False)
     ca_file: str | None = None
     cert_file: str | None = None
@@ -86,8 +85,8 @@ class KafkaConnection:
     @property
     def may_be_renewed(self) -> bool:
         """Whether what is shown to brokers may be another one at the next attempt: it is in files, or is a token."""
-        in_files = any(one is not None and one.path for one in (self.username, self.password))
-        return in_files or self.tokens is not None or self.cert_file is not None or self.ca_file is not None
+        in_files = self.username.path or self.password.path or self.cert_file or self.ca_file
+        return bool(in_files) or self.tokens is not None
 
     def login(self) -> Login | None:
         """Return who logs in on connections, and how, as it is now; None where the spec asks for no login. A new token
@@ -96,8 +95,7 @@ class KafkaConnection:
             return None
         if self.tokens is not None:
             return self.tokens.login()
-        username = self.sasl.username or (self.username.read() if self.username is not None else "")
-        return Login(self.sasl.mechanism, username, self.password.read() if self.password is not None else "")
+        return Login(self.sasl.mechanism, self.username.read(), self.password.read())
 
     async def current_login(self) -> Login | None:
         """Return the same, and let the event loop do other work while a token is fetched."""
@@ -214,13 +212,12 @@ def _build(
     needs_cert: bool,
     environ: Mapping[str, str],
 ) -> KafkaConnection:
-    username = password = tokens = ca_file = cert_file = key_file = None
+    username, password = Secret(), Secret()
+    tokens = ca_file = cert_file = key_file = None
     if sasl is not None and sasl.mechanism.has_token:
         tokens = token_source(sasl, environ)
     elif sasl is not None:
-        if sasl.username is None:
-            username = secret(environ, names.ENV_KAFKA_USERNAME, f"{_SECURITY}.sasl.secretRef")
-        password = secret(environ, names.ENV_KAFKA_PASSWORD, f"{_SECURITY}.sasl.secretRef")
+        username, password = user_and_password(sasl, environ)
     if protocol in (Protocol.SSL, Protocol.SASL_SSL):
         ca_field = f"{_SECURITY}.tls.caSecretRef or caConfigMapRef"
         cert_field = f"{_SECURITY}.tls.clientCertSecretRef"

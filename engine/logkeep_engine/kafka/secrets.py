@@ -1,5 +1,5 @@
-"""A secret of a login: its text, or the file that holds it now. The kubelet replaces the files of a Secret that has
-changed."""
+"""What a login shows: each secret is a text, or the file that holds it now. The kubelet replaces the files of a Secret
+that has changed."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from logkeep_engine.contract import names
+from logkeep_engine.contract.cluster import Sasl
 from logkeep_engine.errors import CredentialsMissing, by_place
+
+SASL = "spec.cluster.security.sasl"
 
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """`where`: the field of the resource that promises it. Its repr shows no text."""
+    """`where`: the field of the resource that promises it. Without a text and a path it is empty. Its repr shows no
+    text."""
 
-    where: str
-    variable: str
+    where: str = ""
+    variable: str = ""
     text: str = field(default="", repr=False)
     path: str = ""
 
@@ -37,7 +41,20 @@ class Secret:
         return found
 
 
-def secret(environ: Mapping[str, str], name: str, where: str) -> Secret:
+def user_and_password(sasl: Sasl, environ: Mapping[str, str]) -> tuple[Secret, Secret]:
+    """Return the name of who logs in, and the password: for a token, the client's or the access key's. What `sasl` does
+    not promise is empty. Raises CredentialsMissing naming the variable and the field if it promises what `environ` does
+    not have."""
+    where = f"{SASL}.secretRef"
+    user = Secret(text=sasl.username or "")
+    if sasl.secret_ref is None:
+        return user, Secret()
+    if sasl.username is None:
+        user = _secret(environ, names.ENV_KAFKA_USERNAME, where)
+    return user, _secret(environ, names.ENV_KAFKA_PASSWORD, where)
+
+
+def _secret(environ: Mapping[str, str], name: str, where: str) -> Secret:
     """Return the secret of a variable, or of the file that the variable of the same name and _FILE names. Raises
     CredentialsMissing if there is none."""
     in_file = name + names.FILE_SUFFIX
@@ -56,9 +73,10 @@ def secret(environ: Mapping[str, str], name: str, where: str) -> Secret:
     return Secret(where, name, text=environ[name])
 
 
-def _variable(environ: Mapping[str, str], name: str, where: str) -> str:
-    value = environ.get(name)
-    if not value:
+def file_of(environ: Mapping[str, str], name: str, where: str) -> str:
+    """Return the path that a variable holds. Raises CredentialsMissing if there is no file."""
+    path = environ.get(name)
+    if not path:
         raise CredentialsMissing(
             f"{where}: the environment variable {name} is not set.",
             hint=by_place(
@@ -66,12 +84,6 @@ def _variable(environ: Mapping[str, str], name: str, where: str) -> str:
                 "A command does not read Secrets: set the variable.",
             ),
         )
-    return value
-
-
-def file_of(environ: Mapping[str, str], name: str, where: str) -> str:
-    """Return the path that a variable holds. Raises CredentialsMissing if there is no file."""
-    path = _variable(environ, name, where)
     if not Path(path).is_file():
         raise CredentialsMissing(
             f"{where}: {name} names {path}, which is not a file.",

@@ -19,7 +19,8 @@ from urllib.parse import quote_plus, urlencode
 from logkeep_engine.contract import names
 from logkeep_engine.contract.cluster import ClientAuthentication, OAuth
 from logkeep_engine.errors import CredentialsMissing, KafkaLoginRefused, by_place
-from logkeep_engine.kafka.tokens import SASL, Token, TokenUnavailable, seconds_left
+from logkeep_engine.kafka.secrets import SASL
+from logkeep_engine.kafka.tokens import Token, TokenUnavailable, seconds_left
 
 _SECONDS = 10.0
 _MOST_BYTES = 1 << 20
@@ -27,7 +28,7 @@ _MOST_SAID = 300
 _ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 
-def ask(oauth: OAuth, client: str, secret: str | None, assertion: str | None, ca_file: str | None) -> Token:
+def ask(oauth: OAuth, client: str, secret: str, assertion: str | None, ca_file: str | None) -> Token:
     """Return a new token. Raises KafkaLoginRefused if the endpoint gives none to this client, TokenUnavailable if it
     does not answer now, CredentialsMissing if its certificate authorities cannot be read."""
     url = oauth.token_endpoint
@@ -42,9 +43,9 @@ def ask(oauth: OAuth, client: str, secret: str | None, assertion: str | None, ca
         form |= {"client_assertion_type": _ASSERTION, "client_assertion": assertion}
         form |= {"client_id": client} if client else {}
     elif oauth.client_authentication is ClientAuthentication.POST:
-        form |= {"client_id": client, "client_secret": secret or ""}
+        form |= {"client_id": client, "client_secret": secret}
     else:
-        pair = f"{quote_plus(client)}:{quote_plus(secret or '')}"
+        pair = f"{quote_plus(client)}:{quote_plus(secret)}"
         headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
     status, body = _post(url, urlencode(form).encode(), headers, ca_file)
     sent = [one for one in (secret, assertion) if one]

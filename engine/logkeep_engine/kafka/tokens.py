@@ -23,9 +23,8 @@ from logkeep_engine.contract import names
 from logkeep_engine.contract.cluster import OAuth, Sasl
 from logkeep_engine.errors import KafkaLoginRefused
 from logkeep_engine.kafka.login import Login
-from logkeep_engine.kafka.secrets import Secret, file_of, secret
+from logkeep_engine.kafka.secrets import SASL, Secret, file_of, user_and_password
 
-SASL = "spec.cluster.security.sasl"
 _USED_FOR = 0.75  # of its time
 _AGAIN = 5.0  # seconds after which what gave no token is asked again, while there is an old one
 _SHORTEST = 1.0  # seconds that a token is used at least, also one that says nothing of its end
@@ -56,8 +55,8 @@ class TokenSource:
     """The spec's account of a token, with the secrets for it. `ca_file`: whom to trust as the token endpoint."""
 
     sasl: Sasl
-    username: Secret | None = field(default=None, repr=False)
-    password: Secret | None = field(default=None, repr=False)
+    username: Secret = field(repr=False)
+    password: Secret = field(repr=False)
     assertion: Secret | None = field(default=None, repr=False)
     ca_file: str | None = None
 
@@ -96,7 +95,7 @@ class TokenSource:
         if self.sasl.aws is not None:
             from logkeep_engine.kafka.aws_token import sign
 
-            return sign(self.sasl.aws, self._username(), self.password.read() if self.password is not None else "")
+            return sign(self.sasl.aws, self.username.read(), self.password.read())
         oauth = self.sasl.oauth
         assert oauth is not None
         if oauth.token_endpoint is None:
@@ -105,12 +104,8 @@ class TokenSource:
             return Token(text, "", seconds_left(text))
         from logkeep_engine.kafka.token_endpoint import ask
 
-        secret = self.password.read() if self.password is not None else None
         assertion = self.assertion.read() if self.assertion is not None else None
-        return ask(oauth, self._username(), secret, assertion, self.ca_file)
-
-    def _username(self) -> str:
-        return self.sasl.username or (self.username.read() if self.username is not None else "")
+        return ask(oauth, self.username.read(), self.password.read(), assertion, self.ca_file)
 
 
 class _OfProcess:
@@ -131,16 +126,12 @@ os.register_at_fork(after_in_child=_held.unlock)
 def token_source(sasl: Sasl, environ: Mapping[str, str]) -> TokenSource:
     """Return the source of the tokens that `sasl` describes. Raises CredentialsMissing naming the variable and the
     field if it needs a secret that `environ` does not have."""
-    username = password = assertion = ca_file = None
-    if sasl.secret_ref is not None:
-        if sasl.username is None:
-            username = secret(environ, names.ENV_KAFKA_USERNAME, f"{SASL}.secretRef")
-        password = secret(environ, names.ENV_KAFKA_PASSWORD, f"{SASL}.secretRef")
+    assertion = ca_file = None
     if sasl.oauth is not None:
         assertion = _assertion(sasl.oauth, environ)
         if sasl.oauth.tls is not None or environ.get(names.ENV_KAFKA_TOKEN_CA_FILE):
             ca_file = file_of(environ, names.ENV_KAFKA_TOKEN_CA_FILE, f"{SASL}.oauth.tls")
-    return TokenSource(sasl, username, password, assertion, ca_file)
+    return TokenSource(sasl, *user_and_password(sasl, environ), assertion, ca_file)
 
 
 def _assertion(oauth: OAuth, environ: Mapping[str, str]) -> Secret | None:
