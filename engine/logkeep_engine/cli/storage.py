@@ -20,11 +20,12 @@ from logkeep_engine.cli.errors import EXIT_CODES, errors
 from logkeep_engine.cli.options import BucketOptions, Debug, Output, OutputFormat, Uri, refuse, spread
 from logkeep_engine.cli.output import print_json, print_line, say, stdout, table
 from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.roles import Role
 from logkeep_engine.contract.values import so_many
-from logkeep_engine.storage.check import CheckedStep, CheckReport, Role
 
 if TYPE_CHECKING:
     from logkeep_engine.storage import Storage
+    from logkeep_engine.storage.check import CheckedStep, CheckReport
 
 app = typer.Typer(
     name="storage",

@@ -1,4 +1,4 @@
-"""What a login shows: each secret is a text, or the file that holds it now. The kubelet replaces the files of a Secret
+"""The secrets of a login: each is a text, or the file that holds it now. The kubelet replaces the files of a Secret
 that has changed."""
 
 from __future__ import annotations

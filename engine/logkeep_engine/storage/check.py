@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from logkeep_engine.contract.roles import Role
 from logkeep_engine.errors import (
     BucketMissing,
     CredentialsMissing,
@@ -38,21 +39,6 @@ _PAGED, _PAGE = 21, 10
 _BYTES = os.urandom(1000)
 _SEEN_AFTER = 10.0  # seconds in which a store may show what was sent to it
 _BLOBS = "Microsoft.Storage/storageAccounts/blobServices/containers/blobs"
-
-
-class Role(StrEnum):
-    """Users of an archive, by what they may do, as docs/security.md has policies for them. Each may do what those
-    before it may."""
-
-    READER = "reader"
-    WRITER = "writer"
-    PRUNER = "pruner"
-    ERASER = "eraser"
-
-    def needs(self, step: CheckedStep) -> bool:
-        """Return whether such a user needs this step."""
-        order = [*Role]
-        return order.index(step.role) <= order.index(self)
 
 
 class StepOutcome(StrEnum):
@@ -131,7 +117,7 @@ class CheckReport:
 
     def lacking(self, role: Role) -> list[CheckedStep]:
         """Return the steps that did not succeed and that such a user needs."""
-        return [step for step in self.steps if role.needs(step) and step.outcome is not StepOutcome.OK]
+        return [step for step in self.steps if role.includes(step.role) and step.outcome is not StepOutcome.OK]
 
 
 class _Differs(Exception):

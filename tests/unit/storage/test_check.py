@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from logkeep_engine.contract.roles import Role
 from logkeep_engine.errors import ObjectMissing, StorageDenied, StorageUnavailable
 from logkeep_engine.storage import LocalStorage, ObjectInfo, ObjectWriter, UnseenObject
 from logkeep_engine.storage import check as checking
 from logkeep_engine.storage.base import ANYTHING
-from logkeep_engine.storage.check import CheckReport, Role, StepOutcome, check_place, check_reading
+from logkeep_engine.storage.check import CheckReport, StepOutcome, check_place, check_reading
 
 
 class Overwrites(LocalStorage):
