@@ -170,7 +170,7 @@ def kept(at: int, cluster: str, backup: str) -> list[str]:
 def test_kafkatopics_are_kept_where_the_chart_says_so() -> None:
     clusters = [*kept(0, "p", "nightly"), *kept(1, "q", "weekly")]
     policy, *bindings = (body for body in policies(*clusters) if "kafkatopics" in body["metadata"]["name"])
-    assert [binding["metadata"]["name"] for binding in bindings] == [f"sys-logkeep-kafkatopics-kafka-{n}" for n in "pq"]
+    assert [binding["metadata"]["name"] for binding in bindings] == [f"sys-logkeep-kafkatopics-kafka.{n}" for n in "pq"]
     assert {binding["spec"]["policyName"] for binding in bindings} == {policy["metadata"]["name"]}
     (internal,) = (item for item in policy["spec"]["variables"] if item["name"] == "internal")
     assert set(re.findall(r'"(\w+)"', internal["expression"])) == INTERNAL_TOPICS
@@ -179,6 +179,13 @@ def test_kafkatopics_are_kept_where_the_chart_says_so() -> None:
             policies(off, *clusters)
     with pytest.raises(system.CommandFailed, match="names cluster kafka/p twice"):
         policies(*kept(0, "p", "nightly"), *kept(1, "p", "weekly"))
+
+
+def test_clusters_whose_names_are_alike_when_joined_are_kept_by_a_binding_each() -> None:
+    alike = [*kept(0, "b-c", "nightly"), *kept(1, "c", "weekly")]
+    places = ["admissionPolicies.kafkaTopics[0].namespace=a", "admissionPolicies.kafkaTopics[1].namespace=a-b"]
+    _, *bindings = (body for body in policies(*alike, *places) if "kafkatopics" in body["metadata"]["name"])
+    assert len({binding["metadata"]["name"] for binding in bindings}) == 2
 
 
 def test_the_operator_is_asked_for_health_and_metrics_and_for_nothing_else() -> None:
