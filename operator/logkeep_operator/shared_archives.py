@@ -93,6 +93,6 @@ class SharedArchives:
 def _turn(resource: Resource, status: Status) -> _Turn:
     begun = status.run is not None and status.run.outcome is not StatusOutcome.DRY_RUN
     archive, created = status.archive, resource.created.timestamp() if resource.created is not None else 0.0
-    if archive is None or archive.uri is None or archive.uri.rstrip("/") != resource.spec["storage"]["uri"].rstrip("/"):
+    if archive is None or not archive.is_at(resource.spec["storage"]["uri"]):
         return _Turn(resource.key, created, begun)
     return _Turn(resource.key, created, begun, archive.write_time_seconds, archive.id, archive.epoch or 0)

@@ -294,9 +294,13 @@ class ArchiveStatus(ArchiveSize, StatusPart):
         moment = parse_timestamp(self.write_time)
         return None if moment is None else moment.timestamp()
 
+    def is_at(self, uri: str) -> bool:
+        """Return whether the archive is at this URI: a slash at the end makes no other place."""
+        return self.uri is not None and self.uri.rstrip("/") == uri.rstrip("/")
+
     def anchor_at(self, uri: str) -> str | None:
         """Return the newest known commit of the archive at a URI, None if none is known there."""
-        return self.anchor if self.uri == uri else None
+        return self.anchor if self.is_at(uri) else None
 
 
 class Status(StatusWithConditions):

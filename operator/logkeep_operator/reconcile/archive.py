@@ -34,7 +34,7 @@ def with_archive(status: Status, result: RunResult, uri: str) -> Status:
 def goes_back(before: ArchiveStatus | None, result: RunResult, uri: str) -> bool:
     """Return whether the result shows an archive that lacks the newest commit that is known of it. A run that begins is
     refused then; if one was not, its result changes nothing of what is known. A consent of the user does."""
-    if before is None or before.commit is None or before.uri != uri or result.taken_over is not None:
+    if before is None or before.commit is None or not before.is_at(uri) or result.taken_over is not None:
         return False
     return result.commit < before.commit or result.archive_id != before.id
 

@@ -114,7 +114,7 @@ def _verifications(archive: KafkaArchive, users: ArchiveUsers) -> list[VerifiedR
 def _is_of(archive: KafkaArchive, resource: Resource) -> bool:
     """Return whether the last run of a resource was about this archive: its spec may name another one since."""
     known = resource.status.archive
-    return known is not None and known.uri == archive.uri
+    return known is not None and known.is_at(archive.uri)
 
 
 def _latest(before: T | None, found: Sequence[T]) -> T | None:

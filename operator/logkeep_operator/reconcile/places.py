@@ -18,7 +18,7 @@ def check_place(resource: Resource) -> None:
     if storage is None or known is None or known.uri is None or not _is_bound(resource):
         return
     uri = str(storage.get("uri", ""))
-    if uri == known.uri:
+    if known.is_at(uri):
         return
     if resource.key.is_backup:
         why = "an archive belongs to one KafkaBackup; create another KafkaBackup"

@@ -399,7 +399,7 @@ class Step:
     def archive_noted(self) -> ArchiveStatus | None:
         """Return what is known of the archive, with the place where a run that begins finds it."""
         known, uri = self.status.archive, self._archive_uri_of_spec()
-        return known if not uri or (known is not None and known.uri == uri) else ArchiveStatus(uri=uri)
+        return known if not uri or (known is not None and known.is_at(uri)) else ArchiveStatus(uri=uri)
 
     def close_run(
         self, run: RunStatus, outcome: StatusOutcome, message: str, end: datetime, result: RunResult | None

@@ -84,6 +84,8 @@ def test_no_path_is_made_of_what_is_no_name(name: Any) -> None:
 def test_a_restore_by_reference_gets_the_anchor_of_the_same_place_only() -> None:
     known = ArchiveStatus(id="a", uri=URI, anchor=SEVEN)
     assert resolved(resource("KafkaRestore", FROM_LAKE), lake(archive=known)).archive_anchor == SEVEN
+    written = replace(known, uri=f"{URI}/")
+    assert resolved(resource("KafkaRestore", FROM_LAKE), lake(archive=written)).archive_anchor == SEVEN
     elsewhere = replace(known, uri="s3://bucket/before")
     assert resolved(resource("KafkaRestore", FROM_LAKE), lake(archive=elsewhere)).archive_anchor is None
 
@@ -98,6 +100,7 @@ def test_a_restore_by_reference_gets_the_anchor_of_the_same_place_only() -> None
         (Status(archive=ArchiveStatus(uri="s3://a/b")), False),
         (Status(archive=ArchiveStatus(id="a", uri="s3://a/b")), True),
         (Status(archive=ArchiveStatus(id="a", uri=URI)), False),
+        (Status(archive=ArchiveStatus(id="a", uri=f"{URI}/")), False),
         (Status(archive=ArchiveStatus(uri="s3://a/b"), run=RunStatus(id="r", key="k")), True),
         (Status(archive=ArchiveStatus(uri="s3://a/b"), run=RunStatus(id="r", key="k.dryRun")), False),
         (
@@ -105,7 +108,7 @@ def test_a_restore_by_reference_gets_the_anchor_of_the_same_place_only() -> None
             False,
         ),
     ],
-    ids=["new", "noted", "written", "the same", "running", "dry run", "failed before it wrote"],
+    ids=["new", "noted", "written", "the same", "with a slash", "running", "dry run", "failed before it wrote"],
 )
 def test_the_place_of_a_backup_is_bound_once_there_may_be_something(status: Status, refused: bool) -> None:
     made = resolved(resource("KafkaBackup", BY_NAME, status=status), lake())
@@ -162,6 +165,11 @@ def test_the_status_is_that_of_the_backup_that_has_written_last() -> None:
     assert events == ["Usable"]
     again, events = told(replace(lake(), status=status), early, late, elsewhere)
     assert (again, events) == (status, [])
+
+
+def test_a_slash_at_the_end_of_a_uri_makes_no_other_archive() -> None:
+    status, _ = told(lake(f"{URI}/"), wrote("nightly", "2026-11-21T07:00:00Z"))
+    assert (status.writer, status.archive is not None and status.archive.anchor) == ("nightly", SEVEN)
 
 
 def test_what_is_known_stays_when_all_are_gone() -> None:

@@ -83,7 +83,7 @@ def _compare_with_status(archive: Archive, known: Mapping[str, Any], uri: str) -
     from logkeep_engine.archive.catalog.claim import ArchiveClaim, anchor_of
 
     anchor, at = lines.part(known, "status", "archive", "anchor"), lines.part(known, "status", "archive", "uri")
-    if not isinstance(anchor, str) or at != uri:
+    if not isinstance(anchor, str) or str(at).rstrip("/") != uri.rstrip("/"):
         return
     state, check = archive.load(), AnchorCheck(ArchiveClaim(anchor_of(anchor, "status.archive.anchor")))
     check.note(state)
