@@ -17,7 +17,7 @@ from logkeep_engine.contract.facts.values import MAX_LISTED
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.visible import cut
-from logkeep_operator.api import Condition, DrillStatus, Key, Resource, StatusOutcome
+from logkeep_operator.api import ArchiveStatus, Condition, DrillStatus, Key, Resource, StatusOutcome
 from logkeep_operator.api.archive import KafkaArchive, KafkaArchiveStatus, VerifiedRestore
 from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.drill import CONDITION as VERIFIED
@@ -46,7 +46,7 @@ def archive_status(
     archive: KafkaArchive, users: ArchiveUsers, engine: EngineSettings, now: datetime
 ) -> tuple[KafkaArchiveStatus, tuple[Event, ...]]:
     """Return the status that the KafkaArchive is to have, and the events that tell what has changed."""
-    before = archive.status
+    before = _without_another(archive.status, users)
     drill = _latest_drill(before.drill, _drills(archive, users))
     wanted = list(_state(archive, engine))
     if drill is not None:
@@ -68,7 +68,17 @@ def archive_status(
         reported = users.writer.status
         known = None if reported.archive is None else replace(reported.archive, taken_over=None)
         status = replace(status, archive=known, recovery=reported.recovery)
-    return status, tuple(_events(before, status))
+    return status, tuple(_events(archive.status, status))
+
+
+def _without_another(before: KafkaArchiveStatus, users: ArchiveUsers) -> KafkaArchiveStatus:
+    """Return the status without what was found out about another archive, which was at this place before: a drill of
+    that one proves nothing of this one."""
+    now = users.writer.status.archive if users.writer is not None else None
+    if now is None or before.archive is None or before.archive.id in (None, now.id):
+        return before
+    left = tuple(condition for condition in before.conditions if condition.type != VERIFIED)
+    return replace(before, conditions=left, drill=None, verification=None)
 
 
 def _state(archive: KafkaArchive, engine: EngineSettings) -> tuple[Condition, ...]:
@@ -98,14 +108,14 @@ def _names(users: Sequence[Resource]) -> tuple[str, ...]:
 
 def _drills(archive: KafkaArchive, users: ArchiveUsers) -> list[DrillStatus]:
     known = [*users.restores, *([users.writer] if users.writer is not None else [])]
-    return [one.status.drill for one in known if one.status.drill is not None and _is_of(archive, one)]
+    return [one.status.drill for one in known if one.status.drill is not None and _has_read(archive, users, one)]
 
 
 def _verifications(archive: KafkaArchive, users: ArchiveUsers) -> list[VerifiedRestore]:
     found = []
     for one in users.restores:
         verification, run = one.status.verification, one.status.run
-        if verification is None or run is None or run.end_time is None or not _is_of(archive, one):
+        if verification is None or run is None or run.end_time is None or not _has_read(archive, users, one):
             continue
         found.append(VerifiedRestore(restore=one.key.name, outcome=verification.outcome, end_time=run.end_time))
     return found
@@ -115,6 +125,14 @@ def _is_of(archive: KafkaArchive, resource: Resource) -> bool:
     """Return whether the last run of a resource was about this archive: its spec may name another one since."""
     known = resource.status.archive
     return known is not None and known.is_at(archive.uri)
+
+
+def _has_read(archive: KafkaArchive, users: ArchiveUsers, resource: Resource) -> bool:
+    """Return whether the last run of a resource was about the archive that is at the place now."""
+    holder = users.writer.status if users.writer is not None else archive.status
+    known, seen = holder.archive, resource.status.archive
+    others = known is not None and seen is not None and None not in (known.id, seen.id) and known.id != seen.id
+    return _is_of(archive, resource) and not others
 
 
 def _latest(before: T | None, found: Sequence[T]) -> T | None:
@@ -148,12 +166,23 @@ def _events(before: KafkaArchiveStatus, after: KafkaArchiveStatus) -> list[Event
 
 def users_of(archive: KafkaArchive, at_place: Sequence[Resource], writers: frozenset[Key]) -> ArchiveUsers:
     """Return the users of a KafkaArchive among the resources at its place. `writers` are the backups that no other
-    backup keeps from writing. Of several the one that has written last has the archive."""
+    backup keeps from writing. Of several the one that has written last has the archive, unless one that is gone has
+    written it later."""
     backups = [one for one in at_place if one.key.is_backup]
     written = [one for one in backups if one.key in writers and _is_of(archive, one) and _write_time(one) is not None]
+    written = [one for one in written if not _is_superseded(one, archive.status.archive)]
     writer = max(written, key=lambda one: (_write_time(one) or 0.0, one.key), default=None)
     return ArchiveUsers(backups, [one for one in at_place if one.key.is_restore], writer)
 
 
 def _write_time(resource: Resource) -> float | None:
     return resource.status.archive.write_time_seconds if resource.status.archive is not None else None
+
+
+def _is_superseded(resource: Resource, known: ArchiveStatus | None) -> bool:
+    """Return whether another backup has written the archive since this one has: a later time alone may be that of a
+    clock that was wrong."""
+    own = resource.status.archive
+    if own is None or known is None or (known.write_time_seconds or 0.0) <= (own.write_time_seconds or 0.0):
+        return False
+    return known.id != own.id or (known.epoch or 0) > (own.epoch or 0)

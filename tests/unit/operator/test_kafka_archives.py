@@ -180,6 +180,35 @@ def test_what_is_known_stays_when_all_are_gone() -> None:
     assert (after.archive, after.recovery, after.drill) == (before.archive, before.recovery, before.drill)
 
 
+def test_what_is_known_does_not_go_back_when_the_backup_that_took_over_is_gone() -> None:
+    early = wrote("early", "2026-11-21T06:00:00Z")
+    late = wrote("late", "2026-11-21T07:10:00Z", recovery=Recoverable(last_time="2026-11-21T07:00:00Z"))
+    assert late.status.archive is not None
+    newer = replace(late.status.archive, epoch=2, commit=8, anchor=EIGHT)
+    late = replace(late, status=replace(late.status, archive=newer))
+    before, _ = told(lake(), early, late)
+    after, events = told(replace(lake(), status=before), early)
+    assert (before.writer, after.writer, events) == ("late", None, [])
+    assert (after.archive, after.recovery) == (before.archive, before.recovery)
+    again = replace(
+        early, status=replace(early.status, archive=replace(newer, epoch=3, write_time="2026-11-21T05:00:00Z"))
+    )
+    assert told(replace(lake(), status=before), again)[0].writer == "early"  # its clock was set back
+
+
+def test_a_drill_proves_nothing_of_another_archive_at_the_same_place() -> None:
+    good = drilled("good", "2026-11-21T07:00:00Z", StatusOutcome.SUCCEEDED, last_good_time="2026-11-21T07:00:00Z")
+    before, _ = told(lake(), wrote("first", "2026-11-21T07:10:00Z"), good)
+    assert before.condition("Verified") is not None
+    fresh = wrote("second", "2026-11-21T08:00:00Z")
+    assert fresh.status.archive is not None
+    fresh = replace(fresh, status=replace(fresh.status, archive=replace(fresh.status.archive, id="b")))
+    after, _ = told(replace(lake(), status=before), fresh, good)
+    assert after.archive is not None
+    assert (after.archive.id, after.drill, after.condition("Verified")) == ("b", None, None)
+    assert told(replace(lake(), status=after), fresh, good)[0] == after
+
+
 def test_the_drill_that_has_ended_last_is_told_once() -> None:
     good = drilled("good", "2026-11-21T07:00:00Z", StatusOutcome.SUCCEEDED, last_good_time="2026-11-21T07:00:00Z")
     bad = drilled("bad", "2026-11-21T08:00:00Z", StatusOutcome.FAILED)
