@@ -244,15 +244,16 @@ def test_an_issuer_that_is_down_is_asked_again(oauth_broker: KafkaBroker, tokens
         assert control.cluster_id() == oauth_broker.cluster_id
 
 
-def test_a_token_serves_as_long_as_it_holds_where_the_issuer_is_down(
-    oauth_broker: KafkaBroker, tokens: TokenServer
+@pytest.mark.parametrize("answer", [(503, "busy"), (401, {"error": "invalid_client"})], ids=["down", "refuses"])
+def test_a_token_serves_as_long_as_it_holds_where_the_issuer_gives_no_other(
+    oauth_broker: KafkaBroker, tokens: TokenServer, answer: tuple[int, Any]
 ) -> None:
     tokens.seconds = 8
     connection = client_of(oauth_broker, tokens)
     with ControlPlane(connection) as control:
         control.cluster_id()
     assert connection.tokens is not None
-    tokens.answer = 503, "busy"
+    tokens.answer = answer
     time.sleep(5.7)  # a quarter of its time is left
     assert connection.tokens.held() is None
     with ControlPlane(connection) as control:

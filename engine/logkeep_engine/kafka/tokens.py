@@ -21,7 +21,7 @@ from typing import Any
 
 from logkeep_engine.contract import names
 from logkeep_engine.contract.cluster import OAuth, Sasl
-from logkeep_engine.errors import KafkaLoginRefused
+from logkeep_engine.errors import CredentialsMissing, KafkaLoginRefused
 from logkeep_engine.kafka.login import Login
 from logkeep_engine.kafka.secrets import SASL, Secret, file_of, user_and_password
 
@@ -67,7 +67,7 @@ class TokenSource:
                 return found
             try:
                 token = self._fetch()
-            except TokenUnavailable:
+            except (TokenUnavailable, KafkaLoginRefused, CredentialsMissing):  # a changed secret is renewed, too
                 old, now = _held.of.get(self), time.monotonic()
                 if old is None or now >= old.ends:
                     raise
