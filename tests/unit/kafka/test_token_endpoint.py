@@ -1,5 +1,5 @@
-"""What an endpoint that gives tokens answers, when it is not what it should be: an error that can be read, and none
-that repeats what was sent."""
+"""Answers of a token endpoint that are not what they should be: each has an error that can be read, and none repeats
+what was sent."""
 
 import json
 import socket
