@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import http.client
-import json
 import ssl
 import urllib.error
 import urllib.request
@@ -20,7 +19,7 @@ from logkeep_engine.contract import names
 from logkeep_engine.contract.cluster import ClientAuthentication, OAuth
 from logkeep_engine.errors import CredentialsMissing, KafkaLoginRefused, by_place
 from logkeep_engine.kafka.secrets import SASL
-from logkeep_engine.kafka.tokens import Token, TokenUnavailable, seconds_left
+from logkeep_engine.kafka.tokens import Token, TokenUnavailable, document, seconds_left, seconds_of
 
 _SECONDS = 10.0
 _MOST_BYTES = 1 << 20
@@ -100,7 +99,7 @@ def _answer(opener: urllib.request.OpenerDirector, request: urllib.request.Reque
 
 def _read(oauth: OAuth, client: str, status: int, body: bytes, sent: list[str]) -> Token:
     url = oauth.token_endpoint
-    answer = _document(body)
+    answer = document(body)
     if status == 429 or status >= 500:
         raise TokenUnavailable(f"the token endpoint {url} answers {status}{_said(answer, sent)}")
     who = f"client {client!r}" if client else "the ServiceAccount's token"
@@ -119,18 +118,8 @@ def _read(oauth: OAuth, client: str, status: int, body: bytes, sent: list[str]) 
             f"The token endpoint {url} gives tokens of another type than Bearer, which brokers do not take.",
             hint="Change what the provider gives this client.",
         )
-    seconds = answer.get("expires_in")
-    if isinstance(seconds, str) and seconds.isdigit():  # some write it so
-        seconds = int(seconds)
-    return Token(text, client, seconds if isinstance(seconds, int | float) else seconds_left(text))
-
-
-def _document(body: bytes) -> Mapping[str, Any]:
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    seconds = seconds_of(answer.get("expires_in"))
+    return Token(text, client, seconds_left(text) if seconds is None else seconds)
 
 
 def _said(answer: Mapping[str, Any], sent: list[str]) -> str:

@@ -11,7 +11,7 @@ process share one.
 from __future__ import annotations
 
 import base64
-import json
+import math
 import os
 import threading
 import time
@@ -21,6 +21,7 @@ from typing import Any
 
 from logkeep_engine.contract import names
 from logkeep_engine.contract.cluster import OAuth, Sasl
+from logkeep_engine.contract.nesting import loads
 from logkeep_engine.errors import CredentialsMissing, KafkaLoginRefused
 from logkeep_engine.kafka.login import Login
 from logkeep_engine.kafka.secrets import SASL, Secret, file_of, user_and_password
@@ -146,9 +147,8 @@ def seconds_left(token: str) -> float | None:
     """Return for how many seconds a token holds, by its own account; None if it is none that says so. Who takes it
     checks it: nothing is decided by this but when to fetch another one. Raises KafkaLoginRefused for one that has
     ended."""
-    claims = _claims(token)
-    ends = claims.get("exp")
-    if not isinstance(ends, int | float):
+    ends = seconds_of(_claims(token).get("exp"))
+    if ends is None:
         return None
     left = ends - time.time()
     if left <= 0:
@@ -164,7 +164,24 @@ def _claims(token: str) -> Mapping[str, Any]:
     if len(parts) != 3:
         return {}
     try:
-        found = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        return document(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except ValueError:  # that is no Base64
+        return {}
+
+
+def document(text: bytes) -> Mapping[str, Any]:
+    """Return what a provider of tokens has written as JSON; nothing if it is no object."""
+    try:
+        found = loads(text)
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def seconds_of(value: object) -> float | None:
+    """Return a number of seconds, which some write in quotes; None if it is none."""
+    try:
+        found = float(value) if isinstance(value, int | float | str) else math.nan
+    except (ValueError, OverflowError):
+        return None
+    return found if math.isfinite(found) else None

@@ -1,6 +1,7 @@
 """Answers of a token endpoint that are not what they should be: each has an error that can be read, and none repeats
 what was sent."""
 
+import base64
 import json
 import socket
 import threading
@@ -13,7 +14,7 @@ from logkeep_engine.contract.cluster import ClientAuthentication, OAuth
 from logkeep_engine.errors import KafkaLoginRefused
 from logkeep_engine.kafka import token_endpoint
 from logkeep_engine.kafka.token_endpoint import ask
-from logkeep_engine.kafka.tokens import TokenUnavailable
+from logkeep_engine.kafka.tokens import TokenUnavailable, seconds_left
 
 SECRET = "s3/cr=t +%"
 CLIENT = "backup"
@@ -87,3 +88,19 @@ def test_a_document_that_is_nested_too_deeply_is_none() -> None:
 def test_a_host_that_is_no_name_is_refused() -> None:
     with pytest.raises(KafkaLoginRefused, match=r"a\.\.b/token is at no name of a host"):
         ask(oauth("https://a..b/token"), CLIENT, SECRET, None, None)
+
+
+@pytest.mark.parametrize(
+    ("expires_in", "seconds"),
+    [(60, 60), ("60", 60), (0.5, 0.5), ("²", None), ("soon", None), ("9" * 400, None), (float("inf"), None), ([], None)],
+)
+def test_a_token_holds_as_long_as_its_endpoint_says_if_it_says_so(expires_in: object, seconds: float | None) -> None:
+    answer = {"access_token": "opaque", "expires_in": expires_in}
+    with server(lambda _: http(200, json.dumps(answer))) as url:
+        assert ask(oauth(url), CLIENT, SECRET, None, None).seconds == seconds
+
+
+@pytest.mark.parametrize("claims", ["[" * 200_000, '{"exp": 1' + "0" * 400 + "}", '{"exp": "never"}', "[]", "\xff"])
+def test_a_token_that_says_nothing_of_its_end_has_none(claims: str) -> None:
+    payload = base64.urlsafe_b64encode(claims.encode("latin-1")).decode().rstrip("=")
+    assert seconds_left(f"a.{payload}.c") is None
