@@ -9,7 +9,7 @@ from threading import Lock
 
 from logkeep_engine.contract.names import KAFKA_ARCHIVE
 from logkeep_operator.api import Key, Resource
-from logkeep_operator.api.archive import KafkaArchive, archive_at, place_of
+from logkeep_operator.api.archive import KafkaArchive, archive_at
 
 
 class UsersOfArchives:
@@ -17,26 +17,23 @@ class UsersOfArchives:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._archives: dict[Key, tuple[str, int]] = {}
-        self._archive_places: dict[Key, object] = {}
+        self._archives: dict[Key, tuple[str, int, object]] = {}
         self._places: dict[Key, tuple[str | None, object]] = {}
 
     def is_news(self, archive: KafkaArchive) -> bool:
         """Return whether a KafkaArchive is another one than was looked at last, and not the echo of a status."""
         with self._lock:
-            return self._archives.get(archive.key) != (archive.uid, archive.generation)
+            return self._archives.get(archive.key) != _state(archive)
 
     def note_archive(self, archive: KafkaArchive) -> None:
         """Note a KafkaArchive that is looked at."""
         with self._lock:
-            self._archives[archive.key] = (archive.uid, archive.generation)
-            self._archive_places[archive.key] = place_of(archive.key.namespace, archive.storage)
+            self._archives[archive.key] = _state(archive)
 
     def forget_archive(self, key: Key) -> None:
         """Note that a KafkaArchive is gone."""
         with self._lock:
             self._archives.pop(key, None)
-            self._archive_places.pop(key, None)
 
     def note(self, resource: Resource) -> list[Key]:
         """Note a resource as it was read. Returns the KafkaArchives that it uses since, or does not use any more."""
@@ -61,7 +58,7 @@ class UsersOfArchives:
         with self._lock:
             return self._at(self._places.get(key), key.namespace)
 
-    def users_of(self, archive: Key) -> list[Key]:
+    def naming(self, archive: Key) -> list[Key]:
         """Return the resources that name a KafkaArchive."""
         with self._lock:
             return [
@@ -74,6 +71,10 @@ class UsersOfArchives:
         if used is None:
             return []
         name, place = used
-        at_place = [key for key, other in self._archive_places.items() if place is not None and other == place]
+        at_place = [key for key, (_, _, other) in self._archives.items() if place is not None and other == place]
         named = [Key(KAFKA_ARCHIVE, namespace, name)] if name is not None else []
         return list(dict.fromkeys([*named, *at_place]))
+
+
+def _state(archive: KafkaArchive) -> tuple[str, int, object]:
+    return archive.uid, archive.generation, archive.place

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
 from logkeep_operator.api import Key, Resource, Status
-from logkeep_operator.api.archive import KafkaArchive, archive_at, place_of
+from logkeep_operator.api.archive import KafkaArchive, archive_at
 from logkeep_operator.archive_users import UsersOfArchives
 from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.errors import ApiError
 from logkeep_operator.metrics import Metrics
-from logkeep_operator.reconcile import ArchiveUsers, archive_status, users_of
+from logkeep_operator.reconcile import ArchiveUsers, archive_status
 from logkeep_operator.settings import EngineSettings
 from logkeep_operator.shared_archives import SharedArchives
 
@@ -44,7 +44,7 @@ class KafkaArchives:
         it."""
         if how != "DELETED" and not self._users.is_news(archive):
             return []  # an echo of its status
-        return [archive.key, *self._users.users_of(archive.key)]
+        return [archive.key, *self._users.naming(archive.key)]
 
     def look(self, key: Key, now: datetime) -> None:
         """Write the status of a KafkaArchive, if it is to be another one. Raises ApiError."""
@@ -54,9 +54,8 @@ class KafkaArchives:
             self._users.forget_archive(key)
             return
         self._users.note_archive(archive)
-        mine = place_of(key.namespace, archive.storage)
-        read = self._cluster.resources([key.namespace], archives)
-        users = self._users_of(archive, [one for one in read if mine is not None and archive_at(one) == mine])
+        mine, read = archive.place, self._cluster.resources([key.namespace], archives)
+        users = self._among(archive, [one for one in read if mine is not None and archive_at(one) == mine])
         status, events = archive_status(archive, users, self._engine, now)
         if status == archive.status:
             return
@@ -79,8 +78,7 @@ class KafkaArchives:
                 by_place.setdefault(place, []).append(resource)
         for archive in archives:
             self._users.note_archive(archive)
-            place = place_of(archive.key.namespace, archive.storage)
-            users = self._users_of(archive, by_place.get(place, []))
+            users = self._among(archive, by_place.get(archive.place, []))
             if archive_status(archive, users, self._engine, now)[0] != archive.status:
                 yield archive.key
 
@@ -97,12 +95,12 @@ class KafkaArchives:
         if any(getattr(resource.status, part) != getattr(status, part) for part in _SHOWN):
             self._wake_all(self._users.archives_of(resource.key))
 
-    def _users_of(self, archive: KafkaArchive, at_place: list[Resource]) -> ArchiveUsers:
+    def _among(self, archive: KafkaArchive, at_place: list[Resource]) -> ArchiveUsers:
         backups = [one for one in at_place if one.key.is_backup]
         for one in backups:
             self._sharing.note(one)
         writers = frozenset(one.key for one in backups if self._sharing.owner_instead_of(one) is None)
-        return users_of(archive, at_place, writers)
+        return ArchiveUsers.among(archive, at_place, writers)
 
     def _wake_all(self, keys: Iterable[Key]) -> None:
         for key in keys:

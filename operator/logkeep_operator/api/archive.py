@@ -94,6 +94,11 @@ class KafkaArchive:
     def uri(self) -> str:
         return str(self.storage.get("uri", ""))
 
+    @property
+    def place(self) -> object:
+        """The place that it names, which can be compared with those of resources (`archive_at`)."""
+        return _place(self.key.namespace, self.storage)
+
 
 def named_by(resource: Resource) -> Key | None:
     """Return the KafkaArchive that a spec still refers to. The API is asked for no name that is none: `reconcile` says
@@ -136,11 +141,10 @@ def storage_of(resource: Resource) -> Mapping[str, Any] | None:
 def archive_at(resource: Resource) -> object:
     """Return the place of the archive that a spec names, which can be compared; None if it names none. It is another
     one in each namespace."""
-    return place_of(resource.key.namespace, storage_of(resource))
+    return _place(resource.key.namespace, storage_of(resource))
 
 
-def place_of(namespace: str, storage: Mapping[str, Any] | None) -> object:
-    """Return the place that a storage of a namespace names, None if it names none."""
+def _place(namespace: str, storage: Mapping[str, Any] | None) -> object:
     if storage is None or not isinstance(storage.get("uri"), str):
         return None
     uri, endpoint = storage["uri"].rstrip("/"), str(storage.get("endpoint") or "").rstrip("/")

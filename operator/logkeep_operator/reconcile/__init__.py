@@ -2,7 +2,7 @@
 and applies."""
 
 from logkeep_operator.reconcile.backup_runs import answers_without_backup, wants_look
-from logkeep_operator.reconcile.kafka_archive import ArchiveUsers, archive_status, users_of
+from logkeep_operator.reconcile.kafka_archive import ArchiveUsers, archive_status
 from logkeep_operator.reconcile.observed import (
     Documents,
     FoundKafka,
@@ -76,7 +76,6 @@ __all__ = [
     "place_of",
     "reconcile",
     "refused",
-    "users_of",
     "wake_after",
     "wake_after_rest",
     "wants_look",

@@ -41,6 +41,18 @@ class ArchiveUsers:
     restores: Sequence[Resource] = ()
     writer: Resource | None = None
 
+    @classmethod
+    def among(cls, archive: KafkaArchive, at_place: Sequence[Resource], writers: frozenset[Key]) -> ArchiveUsers:
+        """Return the users of a KafkaArchive among the resources at its place. `writers` are the backups that no other
+        backup keeps from writing. Of several the one that has written last has the archive, unless one that is gone has
+        written it later."""
+        backups = [one for one in at_place if one.key.is_backup]
+        written = [one for one in backups if one.key in writers and _is_of(archive, one)]
+        written = [one for one in written if _write_time(one) is not None]
+        written = [one for one in written if not _is_superseded(one, archive.status.archive)]
+        writer = max(written, key=lambda one: (_write_time(one) or 0.0, one.key), default=None)
+        return cls(backups, [one for one in at_place if one.key.is_restore], writer)
+
 
 def archive_status(
     archive: KafkaArchive, users: ArchiveUsers, engine: EngineSettings, now: datetime
@@ -162,17 +174,6 @@ def _events(before: KafkaArchiveStatus, after: KafkaArchiveStatus) -> list[Event
         kind = "Normal" if verified.status == "True" else "Warning"
         events.append(Event(kind, verified.reason, verified.message, drill.run_id or ""))
     return events
-
-
-def users_of(archive: KafkaArchive, at_place: Sequence[Resource], writers: frozenset[Key]) -> ArchiveUsers:
-    """Return the users of a KafkaArchive among the resources at its place. `writers` are the backups that no other
-    backup keeps from writing. Of several the one that has written last has the archive, unless one that is gone has
-    written it later."""
-    backups = [one for one in at_place if one.key.is_backup]
-    written = [one for one in backups if one.key in writers and _is_of(archive, one) and _write_time(one) is not None]
-    written = [one for one in written if not _is_superseded(one, archive.status.archive)]
-    writer = max(written, key=lambda one: (_write_time(one) or 0.0, one.key), default=None)
-    return ArchiveUsers(backups, [one for one in at_place if one.key.is_restore], writer)
 
 
 def _write_time(resource: Resource) -> float | None:

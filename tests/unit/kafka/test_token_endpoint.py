@@ -92,7 +92,7 @@ def test_a_host_that_is_no_name_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("expires_in", "seconds"),
-    [(60, 60), ("60", 60), (0.5, 0.5), ("²", None), ("soon", None), ("9" * 400, None), (float("inf"), None), ([], None)],
+    [(60, 60), ("60", 60), (0.5, 0.5), ("²", None), ("9" * 400, None), (float("inf"), None), ([], None)],
 )
 def test_a_token_holds_as_long_as_its_endpoint_says_if_it_says_so(expires_in: object, seconds: float | None) -> None:
     answer = {"access_token": "opaque", "expires_in": expires_in}

@@ -14,7 +14,7 @@ from logkeep_engine.contract.spec import parse_backup
 from logkeep_operator.api import ArchiveStatus, DrillStatus, Key, Phase, Resource, RunStatus, Status, StatusOutcome
 from logkeep_operator.api.archive import KafkaArchive, KafkaArchiveStatus, named_by, resolved
 from logkeep_operator.archive_users import UsersOfArchives
-from logkeep_operator.reconcile import ArchiveUsers, archive_status, is_at_rest, users_of
+from logkeep_operator.reconcile import ArchiveUsers, archive_status, is_at_rest
 from logkeep_operator.reconcile.places import check_place, of_archive
 from logkeep_operator.reconcile.runs import wanted_run
 from tests.unit.operator.fake_api import FakeApi
@@ -49,7 +49,7 @@ def drilled(name: str, end: str, outcome: StatusOutcome, **more: Any) -> Resourc
 
 def told(archive: KafkaArchive, *users: Resource) -> tuple[KafkaArchiveStatus, list[str]]:
     backups = frozenset(user.key for user in users if user.key.is_backup)
-    status, events = archive_status(archive, users_of(archive, users, backups), ENGINE, START)
+    status, events = archive_status(archive, ArchiveUsers.among(archive, users, backups), ENGINE, START)
     return status, [event.reason for event in events]
 
 
@@ -273,7 +273,7 @@ def test_an_archive_wakes_those_that_name_it_and_is_woken_by_those_at_its_place(
     assert users.note(named) == [archive.key]
     assert users.note(named) == []
     assert users.note(inline) == [archive.key]
-    assert users.users_of(archive.key) == [named.key]
+    assert users.naming(archive.key) == [named.key]
     assert users.archives_of(inline.key) == [archive.key]
     assert users.forget(inline.key) == [archive.key]
     assert users.forget(inline.key) == []
