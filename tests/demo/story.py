@@ -47,7 +47,7 @@ def tell(stack: ExitStack, kept: Path | None) -> int:
         s3.create_bucket(BUCKET)
     installation = Installation(node, s3, helm=tools.helm_4())
     if kept:
-        _write_environment(kept, node, broker, s3)
+        write_environment(kept, node, broker, s3)
     try:
         with _step("flights of 2013 into Kafka, and meanwhile: helm install logkeep"), ThreadPoolExecutor() as pool:
             loading = pool.submit(nycflights.load, broker.bootstrap)
@@ -188,7 +188,7 @@ def _time(moment: str) -> datetime:
     return datetime.fromisoformat(moment)
 
 
-def _write_environment(folder: Path, node: Node, broker: KafkaBroker, s3: S3Server) -> None:
+def write_environment(folder: Path, node: Node, broker: KafkaBroker, s3: S3Server) -> None:
     """Write a file for shells in which the commands of the docs work as they are written."""
     values = {
         "KUBECONFIG": str(node.kubeconfig),
