@@ -23,8 +23,9 @@ FILES = {
     "kernel/Cargo.toml": r'^version = "(.*)"$',
     "kernel/Cargo.lock": r'^name = "logkeep-kernel(?:-core)?"\nversion = "(.*)"$',
     "kernel/fuzz/Cargo.lock": r'^name = "logkeep-kernel-core"\nversion = "(.*)"$',
+    "examples/quickstart/quickstart.sh": r"^version=(\S+)$",
 }
-_NUMBER = r"(\d+\.\d+\.\d+(?:-rc\.?\d+|rc\d+)?)(?![\w.]*\w)"
+_NUMBER = r"(\d+\.\d+\.\d+(?:-rc\.?\d+|rc\d+)?)(?!(?!\.tgz\b)[\w.]*\w)"
 _IN_NAMES = (
     rf"\blogkeep-(?:operator|engine)[:-]{_NUMBER}",
     rf"\blogkeep-{_NUMBER}",

@@ -101,3 +101,12 @@ def test_one_command_writes_another_version_everywhere(new: str, tmp_path: Path)
     assert set(found) <= {new, version.canonical(new)}
     assert len(found) == before
     assert f"/logkeep-{version.canonical(new)}-cp311-" in (tmp_path / "docs/cli.md").read_text()
+    old = re.compile(rf"(?<![\w.]){re.escape(logkeep_engine.__version__)}(?!\.?\d)")
+    pages = [path for part in ("README.md", "docs", "examples", "charts") for path in files(tmp_path / part)]
+    assert [path for path in pages if old.search(path.read_text())] == []
+
+
+def files(place: Path) -> list[Path]:
+    """All texts there, without what tells of the past."""
+    found = [place] if place.is_file() else sorted(path for path in place.rglob("*") if path.is_file())
+    return [path for path in found if path.suffix not in (".png", ".svg") and "design" not in path.parts]
