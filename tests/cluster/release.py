@@ -27,6 +27,7 @@ SUMS = "SHA256SUMS"
 NOTES = "release-notes.md"
 CRDS = "logkeep-crds.yaml"
 KREW = "kubectl-logkeep.krew.yaml"
+EXAMPLES = "logkeep-examples.tar.gz"
 _ABOUT = (SUMS, NOTES, KREW)
 _WHAT = {
     r"logkeep-operator-linux-(\w+)\.tar": "image of the operator for {0}, an OCI archive",
@@ -35,6 +36,7 @@ _WHAT = {
     r"logkeep-crds\.yaml": "the CRDs of the chart, to apply before an upgrade",
     r"kubectl-logkeep-linux-(\w+)\.tar\.gz": "plugin `kubectl logkeep` for {0}",
     r"kubectl-logkeep\.krew\.yaml": "krew's manifest of the plugin",
+    r"logkeep-examples\.tar\.gz": "the folder `examples`, with the script of the quick start",
     r"logkeep-\S+-manylinux_2_36_(\w+)\.whl": "Python wheel for {0}: command line, engine, operator",
     r"logkeep-\S+\.tar\.gz": "sources of the wheel, for other platforms",
     r"(\S+)\.cdx\.json": "list of what is in `{0}` (CycloneDX)",
@@ -46,9 +48,10 @@ def make(folder: Path, *, cross: bool = True) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     here = images.architecture()
-    with _step("chart and CRDs"):
+    with _step("chart, CRDs and examples"):
         _place(chart.packaged(), folder)
         (folder / CRDS).write_text(crds())
+        (folder / EXAMPLES).write_bytes(examples())
     with _step(f"images for {here}"):
         for image in images.archives().values():
             _place(image.path, folder)
@@ -106,6 +109,12 @@ def _sbom() -> dict[str, Callable[..., Any]]:
 def crds() -> str:
     """Return the chart's CRDs as one document stream."""
     return "---\n".join(path.read_text() for path in sorted((chart.CHART / "crds").glob("*.yaml")))
+
+
+def examples() -> bytes:
+    """Return an archive of the folder with the examples: who installs from a release has no checkout."""
+    listed = system.run(["git", "ls-files", "examples"], cwd=ROOT).stdout.split()
+    return chart.packed({name: ((ROOT / name).read_bytes(), (ROOT / name).stat().st_mode & 0o755) for name in listed})
 
 
 def describe(folder: Path) -> None:

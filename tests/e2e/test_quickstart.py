@@ -8,17 +8,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster import chart, images, tools
+from tests.cluster import chart, images, release, system, tools
 from tests.cluster.kafka import STEADY, KafkaBroker
-from tests.cluster.logkeep import EXAMPLES
 from tests.cluster.node import Node
 from tests.cluster.s3 import S3Server
 from tests.data.compare import compare_topics
 from tests.data.topics import NO_RETENTION, create_topic, produce, random_records
 
 pytestmark = pytest.mark.timeout(900)
-
-SCRIPT = EXAMPLES / "quickstart" / "quickstart.sh"
 
 
 @pytest.fixture
@@ -29,7 +26,18 @@ def empty_node(_root: None) -> Iterator[Node]:
         yield node
 
 
-def quickstart(node: Node, *options: str | Path, s3: S3Server | None = None) -> "subprocess.CompletedProcess[str]":
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """The script as a release has it."""
+    archive = tmp_path / release.EXAMPLES
+    archive.write_bytes(release.examples())
+    system.run(["tar", "-xzf", archive, "-C", tmp_path])
+    return tmp_path / "examples/quickstart/quickstart.sh"
+
+
+def quickstart(
+    script: Path, node: Node, *options: str | Path, s3: S3Server | None = None
+) -> "subprocess.CompletedProcess[str]":
     programs = [tools.helm().parent, tools.kubectl().parent]
     environment = {
         **os.environ,
@@ -37,11 +45,13 @@ def quickstart(node: Node, *options: str | Path, s3: S3Server | None = None) -> 
         "PATH": ":".join([*map(str, programs), os.environ["PATH"]]),
         **({"AWS_ACCESS_KEY_ID": s3.access_key, "AWS_SECRET_ACCESS_KEY": s3.secret_key} if s3 else {}),
     }
-    command = [str(SCRIPT), "--context", "test", *map(str, options)]
+    command = [str(script), "--context", "test", *map(str, options)]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
-def test_the_quick_start_backs_up_and_restores_and_takes_away_what_it_made(empty_node: Node, tmp_path: Path) -> None:
+def test_the_quick_start_backs_up_and_restores_and_takes_away_what_it_made(
+    script: Path, empty_node: Node, tmp_path: Path
+) -> None:
     node = empty_node
     values = tmp_path / "values.yaml"
     values.write_text(yaml.safe_dump({"replicas": 1}))
@@ -54,13 +64,13 @@ def test_the_quick_start_backs_up_and_restores_and_takes_away_what_it_made(empty
             create_topic(broker.bootstrap, topic, 2, NO_RETENTION)
             produce(broker.bootstrap, topic, random_records(2, 1))
         own = ("--kafka", broker.bootstrap, "--topic", r"orders\..*", "--s3", s3.endpoint, "--bucket", "mine")
-        release = ("--chart", chart.packaged(), "--values", values)
+        ours = ("--chart", chart.packaged(), "--values", values)
 
-        lost = quickstart(node, *own, *release, "--wait", "600")  # without keys
+        lost = quickstart(script, node, *own, *ours, "--wait", "600")  # without keys
         assert (lost.returncode, lost.stdout) == (2, "")
         assert "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in lost.stderr
 
-        done = quickstart(node, *own, *release, s3=s3)
+        done = quickstart(script, node, *own, *ours, s3=s3)
         assert done.returncode == 0, done.stdout + done.stderr
         for topic in ("orders.de", "orders.fr"):
             assert compare_topics(broker.bootstrap, topic, f"restored.{topic}").equal
@@ -69,10 +79,10 @@ def test_the_quick_start_backs_up_and_restores_and_takes_away_what_it_made(empty
         assert s3.secret_key not in done.stdout + done.stderr
         assert "restored.other" not in done.stdout
 
-        again = quickstart(node, *own, *release, s3=s3)
+        again = quickstart(script, node, *own, *ours, s3=s3)
         assert again.returncode == 0, again.stdout + again.stderr
 
-        gone = quickstart(node, "clean")
+        gone = quickstart(script, node, "clean")
         assert gone.returncode == 0, gone.stdout + gone.stderr
         assert node.kubectl("get", "namespace", "logkeep-quickstart", check=False).returncode == 1
         left = node.kubectl("get", "clusterroles,clusterrolebindings,validatingadmissionpolicies", "-o", "name").stdout

@@ -33,7 +33,12 @@ def test_a_version_that_is_wrong_or_not_that_of_the_code_ends_the_command(versio
 
 FILES = [
     *("logkeep-operator-linux-amd64.tar", "logkeep-engine-linux-amd64.tar", "logkeep-crds.yaml", "logkeep-1.2.3.tgz"),
-    *("kubectl-logkeep-linux-amd64.tar.gz", "kubectl-logkeep-linux-arm64.tar.gz", "kubectl-logkeep.krew.yaml"),
+    *(
+        "logkeep-examples.tar.gz",
+        "kubectl-logkeep-linux-amd64.tar.gz",
+        "kubectl-logkeep-linux-arm64.tar.gz",
+        "kubectl-logkeep.krew.yaml",
+    ),
     *("logkeep-1.2.3-cp311-abi3-manylinux_2_36_aarch64.whl", "logkeep-1.2.3.tar.gz", "logkeep-1.2.3.tar.gz.cdx.json"),
 ]
 
@@ -47,6 +52,7 @@ def test_the_notes_say_what_is_new_and_what_each_file_is_and_what_is_missing_for
         assert set(re.findall(r"`[^`\n]+`", text)[:1]) <= set(re.findall(r"`[^`\n]+`", notes)), text
     assert f"helm install logkeep {names.CHART} --version {__version__} " in notes
     assert "| `logkeep-engine-linux-amd64.tar` | image of the engine for amd64, an OCI archive |" in notes
+    assert "| `logkeep-examples.tar.gz` | the folder `examples`, with the script of the quick start |" in notes
     assert "| `logkeep-1.2.3-cp311-abi3-manylinux_2_36_aarch64.whl` | Python wheel for aarch64:" in notes
     assert "- **amd64**: images, wheel and plugin.\n" in notes
     assert "- **arm64**: wheel and plugin, cross-compiled and not run. No images: " in notes
