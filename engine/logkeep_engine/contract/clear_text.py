@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 
 IN_THE_CLEAR = "in the clear"
+# Of what a Secret has for an object store. A key of S3, and one of an account of Azure, signs and is not sent itself.
+_SENT = {
+    "s3": "the id of the Secret's key, its session token",
+    "gs": "the tokens that the Secret's key gets",
+    "az": "the Secret's shared access signature, if it has one,",
+}
 
 
 def of_the_run(warnings: Iterable[str]) -> tuple[str, ...]:
@@ -53,7 +59,5 @@ def _of_storage(path: str, storage: StorageSpec | None) -> Iterator[str]:
     if storage is None or storage.endpoint is None or not storage.endpoint.startswith("http:"):
         return
     if storage.credentials is not None and storage.credentials.secret_ref is not None:
-        yield (
-            f"{path}.endpoint is http://: the id of the Secret's key, its session token and all records cross the "
-            f"network {IN_THE_CLEAR}. Use https://."
-        )
+        sent = _SENT[storage.uri.partition(":")[0]]
+        yield f"{path}.endpoint is http://: {sent} and all records cross the network {IN_THE_CLEAR}. Use https://."

@@ -76,6 +76,19 @@ def test_keys_of_a_secret_over_http_are_reported(endpoint: str | None, keys: dic
     assert all(text.startswith("spec.storage.endpoint is http://: ") for text in found)
 
 
+@pytest.mark.parametrize(
+    ("uri", "sent"),
+    [
+        ("s3://bucket/x", "the id of the Secret's key, its session token and all records"),
+        ("gs://bucket/x", "the tokens that the Secret's key gets and all records"),
+        ("az://bucket/x", "the Secret's shared access signature, if it has one, and all records"),
+    ],
+)
+def test_each_store_is_sent_something_else(uri: str, sent: str) -> None:
+    (text,) = warnings(storage("http://store:9000", uri=uri, **SECRET), cluster("PLAINTEXT"))
+    assert f": {sent} cross the network in the clear" in text
+
+
 def test_a_restore_tells_its_archive_and_its_state() -> None:
     place = storage("http://minio:9000", **SECRET)
     spec = {"source": {"storage": place}, "state": {**place, "uri": "s3://bucket/y"}, "cluster": cluster("PLAINTEXT")}
