@@ -147,9 +147,13 @@ def archive_at(resource: Resource) -> object:
 def _place(namespace: str, storage: Mapping[str, Any] | None) -> object:
     if storage is None or not isinstance(storage.get("uri"), str):
         return None
-    uri, endpoint = storage["uri"].rstrip("/"), str(storage.get("endpoint") or "").rstrip("/")
-    if uri.startswith("file:"):
+    return (namespace, storage["uri"].rstrip("/"), store_of(storage))
+
+
+def store_of(storage: Mapping[str, Any]) -> str | None:
+    """Return the endpoint of the object store, or the claim of the volume, that a storage names; None if it names
+    none."""
+    if str(storage.get("uri")).startswith("file:"):
         volume: Any = storage.get("volume")
-        claim = volume.get("claimName") if isinstance(volume, Mapping) else None
-        return (namespace, uri, claim)
-    return (namespace, uri, endpoint)
+        return volume.get("claimName") if isinstance(volume, Mapping) else None
+    return str(storage.get("endpoint") or "").rstrip("/") or None

@@ -266,6 +266,9 @@ class ArchiveStatus(ArchiveSize, StatusPart):
     """Id of the archive."""
     uri: str | None = None
     """URI of the archive."""
+    store: Annotated[str | None, OnlyRestore] = None
+    """Endpoint of its object store, or claim of its volume, if its place names one. A run that has begun to restore
+    continues nowhere else, unless spec.state has its state."""
     cluster_id: str | None = None
     """Id of the Kafka cluster it was made from."""
     epoch: Count | None = None

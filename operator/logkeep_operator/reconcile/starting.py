@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,6 +14,7 @@ from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.contract.values import parse_timestamp
 from logkeep_engine.contract.visible import visible
 from logkeep_operator.api import Condition, Resource, RunStatus, Status
+from logkeep_operator.api.archive import store_of
 from logkeep_operator.api.resource import ANNOTATION_RUN, ANNOTATION_RUN_AGAIN
 from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.backup_runs import requests_hash
@@ -25,7 +26,7 @@ from logkeep_operator.reconcile.schedule import goes_on, scheduled_times, with_t
 from logkeep_operator.reconcile.stale_keys import reconciles
 from logkeep_operator.reconcile.step import Step
 from logkeep_operator.reconcile.strimzi import kafka_access
-from logkeep_operator.reconcile.waiting import Waiting, archive_place
+from logkeep_operator.reconcile.waiting import BACKUP_RECHECK_SECONDS, Waiting, archive_place
 from logkeep_operator.resources import (
     ANNOTATION_RUN_KEY,
     LABEL_KUEUE,
@@ -254,6 +255,7 @@ class Starting(Step):
         last = self.before.run
         begun = (last is not None and not is_dry_run(last.key)) or self.job(self.wanted.id) is not None
         storage, raw = archive_place(self.observed, self.spec, self.engine, begun=begun)
+        self._refuse_another_store(run_id, raw)
         kafka = kafka_access(self.spec.cluster, self.resource.key.namespace, self.observed.kafka)
         reconcile = reconciles(self.before, self.spec, self.now)
         knows = self.resource if self.resource.key.is_backup else self.observed.backup
@@ -265,6 +267,25 @@ class Starting(Step):
         return RunToStart(
             self.resource, run_id, self.spec, storage, raw, self.engine, kafka, annotations, reconcile, anchor, release
         )
+
+    def _refuse_another_store(self, run_id: str, storage: Mapping[str, object]) -> None:
+        """Raises Waiting if a restore has begun where it has its state, and its archive is looked for elsewhere now: in
+        a copy of the archive it would begin once more, and append what it has appended."""
+        run, noted, spec = self.before.run, self.before.archive, self.spec
+        if run is None or run.id != run_id or is_dry_run(run.key) or noted is None or noted.uri is None:
+            return
+        if not isinstance(spec, KafkaRestoreSpec) or spec.state is not None:
+            return
+        if noted.is_at(str(storage["uri"])) and noted.store == store_of(storage):
+            return
+        named = "storage" if spec.source.backup_ref is None else "backupRef"
+        named = "archiveRef" if self.resource.archive_ref is not None else named
+        before, now = (_place_named(noted.uri, noted.store), _place_named(str(storage["uri"]), store_of(storage)))
+        message = (
+            f"spec.source.{named}: run {run_id} has begun with {before}, and has its state there; {now} is another "
+            "place, where it would restore once more. Name the place of before again, or create another KafkaRestore."
+        )
+        raise Waiting("InvalidSpec", message, True, BACKUP_RECHECK_SECONDS, stalled=True)
 
     def _refuse_another_owner(self) -> None:
         """Raises Waiting if another KafkaBackup has the archive, without a consent to take it over. A dry run
@@ -304,3 +325,7 @@ class Starting(Step):
         else:
             handled = replace(self.status, last_handled_run_again=self.wanted.trigger)
             self.status = with_times(handled, self.wanted.scheduled, self.times.after_start)
+
+
+def _place_named(uri: str, store: str | None) -> str:
+    return uri if store is None else f"{uri} at {store}"

@@ -3,8 +3,9 @@ the status does not know."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import Any
 
 from logkeep_engine.contract.facts.outcome import TopicCoverage
 from logkeep_engine.contract.facts.values import moment_of, timestamp
@@ -23,7 +24,7 @@ from logkeep_operator.api import (
     Status,
     StatusOutcome,
 )
-from logkeep_operator.api.archive import storage_of
+from logkeep_operator.api.archive import storage_of, store_of
 from logkeep_operator.api.status import MAX_HISTORY
 from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.archive import goes_back, with_archive
@@ -392,14 +393,19 @@ class Step:
 
     def _archive_uri_of_spec(self) -> str:
         """Return the URI of the archive that the spec names, or the backup that it names; empty if it leads nowhere."""
+        return str(self._storage_of_spec().get("uri", ""))
+
+    def _storage_of_spec(self) -> Mapping[str, Any]:
         backup = self.observed.backup
-        storage = storage_of(self.resource) or (storage_of(backup) if backup is not None else None) or {}
-        return str(storage.get("uri", ""))
+        return storage_of(self.resource) or (storage_of(backup) if backup is not None else None) or {}
 
     def archive_noted(self) -> ArchiveStatus | None:
         """Return what is known of the archive, with the place where a run that begins finds it."""
         known, uri = self.status.archive, self._archive_uri_of_spec()
-        return known if not uri or (known is not None and known.is_at(uri)) else ArchiveStatus(uri=uri)
+        if not uri:
+            return known
+        noted = known if known is not None and known.is_at(uri) else ArchiveStatus(uri=uri)
+        return replace(noted, store=store_of(self._storage_of_spec())) if self.resource.key.is_restore else noted
 
     def close_run(
         self, run: RunStatus, outcome: StatusOutcome, message: str, end: datetime, result: RunResult | None

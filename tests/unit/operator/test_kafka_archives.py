@@ -132,6 +132,39 @@ def test_a_run_that_is_booked_after_the_spec_leads_elsewhere_is_of_the_place_whe
     assert (world.status.archive.uri, world.status.archive.anchor) == (URI, SEVEN)
 
 
+@pytest.mark.parametrize("source", ["archiveRef", "backupRef", "with a state"])
+def test_a_restore_that_has_begun_continues_in_no_other_store(source: str) -> None:
+    first, other = (STORAGE | {"endpoint": f"https://{name}.example"} for name in ("first", "second"))
+    more = {"state": {"uri": "s3://states/here"}} if source == "with a state" else {}
+    world = World("KafkaRestore", restore_spec(ifTopicExists="Append", **more))
+
+    def lead_to(storage: dict[str, Any]) -> None:
+        if source == "archiveRef":
+            world.resource = replace(world.resource, spec={**world.resource.spec, "source": {"storage": storage}})
+            world.resource = replace(world.resource, archive_ref="lake")
+        done = Status(last_success_time="2026-11-21T07:00:00Z")
+        world.backup = resource("KafkaBackup", backup_spec(storage=storage), status=done)
+
+    lead_to(first)
+    world.settle()
+    run, made = world.run_id, len(world.created)
+    lead_to(other)
+    world.settle()
+    assert world.run_id in world.jobs, "its driver goes on"
+    world.jobs.clear()
+    world.settle()
+    if source == "with a state":
+        assert world.run_id in world.jobs
+        return
+    assert (world.run_id, len(world.created), world.jobs) == (run, made, {})
+    assert world.condition("Stalled") == ("True", "InvalidSpec")
+    assert f"spec.source.{source}: run {run} has begun with {URI} at https://first.example" in world.message()
+    assert "at https://second.example is another place" in world.message()
+    lead_to(first)
+    world.settle()
+    assert world.run_id in world.jobs
+
+
 def test_a_backup_at_rest_wakes_when_its_archive_is_gone_or_was_corrected() -> None:
     made = resolved(resource("KafkaBackup", BY_NAME), lake())
     run = wanted_run(made, parse_backup(made.spec))
