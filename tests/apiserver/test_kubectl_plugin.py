@@ -383,6 +383,7 @@ LACKING: dict[tuple[str, ...], str] = {
     ("restore", "nightly", "--cluster-of", "nightly"): "get on kafkabackups.logkeep.dev",
     ("logs", "nightly", "--run", "r"): "list on pods",
     ("inspect", "nightly"): "get on kafkabackups.logkeep.dev",
+    ("inspect", "karc/nightly"): "get on kafkaarchives.logkeep.dev",
     ("storage", "check", "nightly"): "get on kafkabackups.logkeep.dev",
 }
 
@@ -396,7 +397,8 @@ def test_a_missing_right_is_named(archived: Namespace, tmp_path: Path) -> None:
     everywhere = nobody("status", "-A")
     assert "list on kafkabackups.logkeep.dev in the whole cluster." in everywhere.stderr
     assert "name one namespace with -n" in everywhere.stderr
-    viewer = user(archived, tmp_path, [(GROUP, "kafkabackups", READ), (GROUP, "kafkarestores", READ)], "viewer")
+    kinds = ("kafkabackups", "kafkarestores", "kafkaarchives")
+    viewer = user(archived, tmp_path, [(GROUP, kind, READ) for kind in kinds], "viewer")
     assert viewer("status").exit_code == 0
     refused = viewer("inspect", "nightly", "--allow-endpoint", "http://*")
     assert refused.exit_code == 2

@@ -71,7 +71,7 @@ def test_a_backup_from_apply_to_success(namespace: Namespace, operator: Operator
     wait_for("50 percent", lambda: namespace.status("kbak", "nightly")["progress"]["percent"] == 50)
     shown = namespace.kubectl("get", "kbak").stdout.splitlines()
     assert shown[0].split("  ")[0] == "NAME"
-    assert shown[1].split()[:5] == ["nightly", "Running", "False", "1/4", "50"]
+    assert shown[1].split()[:5] == ["nightly", "Running", "False", "Running", "50"]
 
     namespace.write(job, result=result(run_id))
     status = namespace.phase("kbak", "nightly", "Succeeded")

@@ -208,6 +208,6 @@ def test_a_hook_that_may_not_or_has_nothing_to_apply_stops_the_upgrade(
     hook(api, tmp_path)
     code, said = applied(operator_kubeconfig, tmp_path)  # the operator itself may not change CRDs
     assert code == 1
-    assert "kafkabackupruns.logkeep.dev was not applied" in said
+    assert "kafkaarchives.logkeep.dev was not applied" in said
     assert "forbidden" in said
     assert applied(operator_kubeconfig) == (2, "logkeep: name a folder with CRDs as *.json\n")

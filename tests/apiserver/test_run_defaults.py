@@ -70,7 +70,8 @@ def test_all_that_is_made_for_runs_is_found_by_one_label(namespace: Namespace, a
     ]  # fmt: skip
     assert len([name for name in found if name.startswith(("configmap/", "job"))]) == 3
     crds = namespace.kubectl("get", "crd", "-l", "app.kubernetes.io/part-of=logkeep", "-o", "name").stdout.split()
-    assert sorted(crd.rpartition("/")[2] for crd in crds)[0] == "kafkabackupruns.logkeep.dev"
+    ours = {f"{kind}.logkeep.dev" for kind in ("kafkaarchives", "kafkabackupruns", "kafkabackups", "kafkarestores")}
+    assert {crd.rpartition("/")[2] for crd in crds} == ours
 
 
 def test_an_operator_with_defaults_that_are_wrong_ends_and_names_them(

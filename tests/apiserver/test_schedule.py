@@ -47,7 +47,7 @@ def test_runs_that_were_missed_while_the_operator_was_down_are_caught_up_by_one(
     assert status["lastScheduleTime"] in (midnight(0), midnight(-1))
     assert status["nextScheduleTime"] in (midnight(0), midnight(1))
     assert second["metadata"]["annotations"]["logkeep.dev/run-scheduled"] == status["lastScheduleTime"]
-    assert status["nextScheduleTime"] in namespace.kubectl("get", "kbak", "nightly").stdout
+    assert status["nextScheduleTime"] in namespace.kubectl("get", "kbak", "nightly", "-o", "wide").stdout
     assert namespace.kubectl("get", "kbak", "nightly", "-o", "wide").stdout.count("LAST SCHEDULE") == 1
 
     ready = namespace.condition("kbak", "nightly", "Ready")

@@ -175,13 +175,14 @@ RESOURCE = {
 }  # fmt: skip
 
 OF_PLUGIN: Mapping[str, Lines] = {
-    "status": [[], ["kbak/bait"], ["krst/bait"], ["-A"]],
+    "status": [[], ["kbak/bait"], ["krst/bait"], ["karc/bait"], ["-A"]],
     "run": [["bait"], ["bait", "--wait", "--timeout", "1"]],
     "restore": [["bait", "--cluster-of", "bait", "--dry-run"], ["bait", "--bootstrap-server", "b:9092"],
                 ["bait", "--bootstrap-server", NAME]],
     "topics": [[], ["bait"]],
     "logs": [["kbak/bait"]],
-    "inspect": [["kbak/bait"]],
+    "inspect": [["kbak/bait"], ["karc/bait"]],
+    "storage check": [["kbak/bait"], ["karc/bait"], [NAME]],
     "explain": [[NAME]],
 }  # fmt: skip
 

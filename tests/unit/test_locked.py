@@ -107,7 +107,7 @@ def test_nothing_is_installed_without_its_hash() -> None:
         (path.name, line.strip())
         for path in files
         for line in path.read_text().replace("\\\n", " ").splitlines()
-        if re.search(r"\bpip\b.* (install|wheel|download)\b", line)
+        if re.search(r"\bpip3?\b(?! builds).* (install|wheel|download)\b", line)
     ]
     assert {name for name, _ in calls} >= {"Dockerfile", "bootstrap.sh"}
     safe = ("$LOCKED", "locked[@]", "--require-hashes", "--no-index", "--no-build-isolation")

@@ -20,6 +20,7 @@ def clone(folder: Path, says: str) -> Path:
     program = folder / "tests" / "cluster" / "rust.sh"
     program.parent.mkdir(parents=True)
     shutil.copy(*kernel.RUST, program)
+    shutil.copy(kernel.ROOT / "tests" / "cluster" / "lock.sh", program.parent)
     files = {"Cargo.toml": MANIFEST, "src/main.rs": f'fn main() {{ println!("{says}"); }}\n'}
     for name, text in files.items():
         path = folder / "kernel" / name
