@@ -38,7 +38,9 @@ def _is_bound(resource: Resource) -> bool:
         return resource.key.is_backup or (run is not None and not is_dry_run(run.key))
     if run is None or is_dry_run(run.key):
         return False
-    return resource.key.is_restore or run.outcome in (None, StatusOutcome.REPLACED)
+    # A driver that was killed has reported records, and no archive.
+    wrote = any(entry.records for entry in resource.status.history if entry.outcome != StatusOutcome.DRY_RUN)
+    return resource.key.is_restore or run.outcome in (None, StatusOutcome.REPLACED) or wrote
 
 
 def of_archive(resource: Resource, error: SpecInvalid) -> SpecInvalid:

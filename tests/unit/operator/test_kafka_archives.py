@@ -11,7 +11,17 @@ from logkeep_engine.contract.facts.outcome import VerificationFacts
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.spec import parse_backup
-from logkeep_operator.api import ArchiveStatus, DrillStatus, Key, Phase, Resource, RunStatus, Status, StatusOutcome
+from logkeep_operator.api import (
+    ArchiveStatus,
+    DrillStatus,
+    HistoryEntry,
+    Key,
+    Phase,
+    Resource,
+    RunStatus,
+    Status,
+    StatusOutcome,
+)
 from logkeep_operator.api.archive import KafkaArchive, KafkaArchiveStatus, named_by, resolved
 from logkeep_operator.archive_users import UsersOfArchives
 from logkeep_operator.reconcile import ArchiveUsers, archive_status, is_at_rest
@@ -107,8 +117,29 @@ def test_a_restore_by_reference_gets_the_anchor_of_the_same_place_only() -> None
             Status(archive=ArchiveStatus(uri="s3://a/b"), run=RunStatus(id="r", key="k", outcome=StatusOutcome.FAILED)),
             False,
         ),
+        (
+            Status(
+                archive=ArchiveStatus(uri="s3://a/b"),
+                run=RunStatus(id="r", key="k", outcome=StatusOutcome.FAILED),
+                history=(
+                    HistoryEntry(run_id="r", outcome="Failed"),
+                    HistoryEntry(run_id="q", outcome="Failed", records=7),
+                ),
+            ),
+            True,
+        ),
     ],
-    ids=["new", "noted", "written", "the same", "with a slash", "running", "dry run", "failed before it wrote"],
+    ids=[
+        "new",
+        "noted",
+        "written",
+        "the same",
+        "with a slash",
+        "running",
+        "dry run",
+        "failed before it wrote",
+        "killed after it wrote",
+    ],
 )
 def test_the_place_of_a_backup_is_bound_once_there_may_be_something(status: Status, refused: bool) -> None:
     made = resolved(resource("KafkaBackup", BY_NAME, status=status), lake())
