@@ -32,10 +32,12 @@ def sign(aws: AwsIdentity, key: str, secret: str) -> Token:
         credentials = _credentials(aws, key, secret)
     except ClientError as error:
         code = error.response.get("Error", {}).get("Code", "")
+        # With this code AWS quotes what was signed, a session's token included.
+        said = code if code == "SignatureDoesNotMatch" else str(error)
         if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500 or "Throttl" in code:
-            raise TokenUnavailable(f"AWS gives no identity: {error}") from error
+            raise TokenUnavailable(f"AWS gives no identity: {said}") from error
         raise KafkaLoginRefused(
-            f"{SASL}.aws: AWS gives {aws.role_arn or 'the pods'} no identity: {error}.",
+            f"{SASL}.aws: AWS gives {aws.role_arn or 'the pods'} no identity: {said}.",
             hint="Check "
             + (f"{SASL}.aws.roleArn, whom its trust policy names, and " if aws.role_arn else "")
             + by_place(f"the Secret of {SASL}.secretRef, or the ServiceAccounts' role.", "the credentials of AWS."),

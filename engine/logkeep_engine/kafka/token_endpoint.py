@@ -86,7 +86,7 @@ def _post(url: str, data: bytes, headers: Mapping[str, str], ca_file: str | None
             ) from error
         raise TokenUnavailable(f"the token endpoint {url} does not answer: {reason or type(error).__name__}") from error
     except http.client.HTTPException as error:  # its text is what the other side has sent
-        raise TokenUnavailable(f"the token endpoint {url} does not speak HTTP: {type(error).__name__}") from error
+        raise TokenUnavailable(f"the token endpoint {url} does not speak HTTP: {type(error).__name__}") from None
 
 
 def _answer(opener: urllib.request.OpenerDirector, request: urllib.request.Request) -> Any:
