@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 from logkeep_engine.cli import app
 from logkeep_engine.contract.names import ENV_S3_OPTIONS
-from logkeep_engine.contract.s3_options import ArchiveS3Options, ServerSideEncryption, parse_s3_options
+from logkeep_engine.contract.parsing import parse_s3_options
+from logkeep_engine.contract.s3_options import ArchiveS3Options, ServerSideEncryption
 from logkeep_engine.errors import StorageRefused
 from logkeep_engine.storage import open_uri
 from tests.unit.test_cli_signing import commands
@@ -39,7 +40,7 @@ def test_options_have_the_names_of_the_resource() -> None:
     ("given", "problem"),
     [
         ("requesterPays", "'requesterPays' is not NAME=VALUE"),
-        ("payer=me", "payer: is no option"),
+        ("payer=me", "payer: unknown field"),
         ("requesterPays=true,requesterPays=false", "requesterPays is there twice"),
         ("requesterPays=perhaps", "requesterPays: Input should be a valid boolean"),
         ("kmsKeyId=a", "kmsKeyId may be set only with serverSideEncryption aws:kms"),

@@ -23,9 +23,9 @@ from logkeep_engine.cli.output import print_line
 from logkeep_engine.contract.cluster import ClusterSpec, Protocol, SaslMechanism
 from logkeep_engine.contract.endpoints import ENDPOINT, NOT_AN_ORIGIN
 from logkeep_engine.contract.names import ENV_KAFKA_TOKEN_FILE, ENV_S3_OPTIONS, ENV_SIGNING_DIR, OPTION_KEYS
+from logkeep_engine.contract.parsing import SpecInvalid, parse_model, parse_s3_options
 from logkeep_engine.contract.pattern_lists import describe_unmatched
 from logkeep_engine.contract.patterns import Pattern, PatternInvalid
-from logkeep_engine.contract.s3_options import parse_s3_options
 from logkeep_engine.contract.storage import SCHEMES, SCHEMES_WITH, where_with
 from logkeep_engine.errors import SpecError
 
@@ -180,6 +180,10 @@ class Server(BucketOptions):
         return Archive.open(storage, claim or NO_CLAIM)
 
 
+_OF_LOGINS = {"oauth.tokenEndpoint": "--token-endpoint", "oauth.scope": "--token-scope", "aws.region": "--aws-region"}
+"""The options that say fields of `security.sasl`."""
+
+
 @dataclass(frozen=True)
 class SecurityOptions:
     """The options that say how to talk to a cluster that another option names."""
@@ -197,8 +201,6 @@ class SecurityOptions:
     def connection(self, option: str, servers: str) -> KafkaConnection:
         """Return the connection to the cluster that `option` names by `servers`. Raises SpecError,
         CredentialsMissing."""
-        from pydantic import ValidationError
-
         from logkeep_engine.kafka.connection import connection_from
 
         protocol = self.security_protocol or Protocol.PLAINTEXT
@@ -212,34 +214,37 @@ class SecurityOptions:
             given = {"--token-endpoint": self.token_endpoint, "--token-scope": self.token_scope}
             refuse({**given, "--aws-region": self.aws_region}, "has no effect without --sasl-mechanism")
         try:
-            return connection_from(ClusterSpec.model_validate(document), os.environ)
-        except ValidationError as error:
-            problem = error.errors()[0]
+            spec = parse_model(ClusterSpec, document)
+        except SpecInvalid as error:
+            where, what = error.problems[0]
+            if (given := _OF_LOGINS.get(where.removeprefix("spec.security.sasl."))) is not None:
+                raise SpecError(f"{given}: {what}") from error
             raise SpecError(
-                f"{option} {servers!r} with --security-protocol {protocol.value}: {problem['msg']}",
+                f"{option} {servers!r} with --security-protocol {protocol.value}: {what}",
                 hint="Write host:port; --sasl-mechanism goes with SASL_PLAINTEXT and SASL_SSL.",
             ) from error
+        return connection_from(spec, os.environ)
 
     def _sasl(self, mechanism: SaslMechanism) -> dict[str, Any]:
         """Return what a resource would say in `security.sasl`; secrets come from the environment."""
-        secret = {"secretRef": {"name": "environment"}}
         if mechanism is not SaslMechanism.OAUTHBEARER:
             given = {"--token-endpoint": self.token_endpoint, "--token-scope": self.token_scope}
             refuse(given, "has no effect: it is for OAUTHBEARER")
         if mechanism is not SaslMechanism.AWS_MSK_IAM:
             refuse({"--aws-region": self.aws_region}, "has no effect: it is for AWS_MSK_IAM")
-        else:
+        said: dict[str, Any] = {"mechanism": mechanism.value}
+        if mechanism is SaslMechanism.AWS_MSK_IAM:
             region = self.aws_region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
             if not region:
                 raise SpecError("AWS_MSK_IAM needs the region of the cluster.", hint="Give --aws-region.")
-            return {"mechanism": mechanism.value, "aws": {"region": region}}
-        if mechanism is not SaslMechanism.OAUTHBEARER:
-            return {"mechanism": mechanism.value, **secret}
-        if self.token_endpoint is None:
+            return {**said, "aws": {"region": region}}
+        if mechanism is SaslMechanism.OAUTHBEARER and self.token_endpoint is None:
             refuse({"--token-scope": self.token_scope}, "has no effect without --token-endpoint")
-            return {"mechanism": mechanism.value, "oauth": {"serviceAccountToken": {"audience": "environment"}}}
-        oauth = {"tokenEndpoint": self.token_endpoint, **({"scope": self.token_scope} if self.token_scope else {})}
-        return {"mechanism": mechanism.value, "oauth": oauth, **secret}
+            return {**said, "oauth": {"serviceAccountToken": {"audience": "environment"}}}
+        if mechanism is SaslMechanism.OAUTHBEARER:
+            scope = {"scope": self.token_scope} if self.token_scope else {}
+            said["oauth"] = {"tokenEndpoint": self.token_endpoint, **scope}
+        return {**said, "secretRef": {"name": "environment"}}
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:

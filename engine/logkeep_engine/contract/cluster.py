@@ -18,6 +18,8 @@ from logkeep_engine.contract.references import (
 )
 from logkeep_engine.contract.storage import StorageTls
 
+SCOPES = r"^[!#-\[\]-~]+( [!#-\[\]-~]+)*$"
+
 
 class Protocol(StrEnum):
     PLAINTEXT = "PLAINTEXT"
@@ -120,7 +122,7 @@ class OAuth(Model):
     token_endpoint: TokenEndpoint | None = None
     """URL that gives tokens to clients (grant client_credentials). The client's secret is sent there, so the
     installation must allow it (engine.allowed.endpoints of the chart). http:// must be written out there."""
-    scope: Annotated[str, Field(pattern=r"^[!#-\[\]-~]+( [!#-\[\]-~]+)*$", max_length=1024)] | None = None
+    scope: Annotated[str, Field(pattern=SCOPES, max_length=1024)] | None = None
     """Scopes to ask for, with a space between two."""
     audience: Annotated[str, Field(min_length=1, max_length=512)] | None = None
     """Audience to ask for, where the endpoint wants one (Auth0)."""

@@ -1,4 +1,4 @@
-"""Reads a resource into its model. Each problem names its field as the user wrote it."""
+"""Reads a resource, or a part of one, into its model. Each problem names its field as the user wrote it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from logkeep_engine.contract.endpoints import ENDPOINT, NOT_A_URL, NOT_AN_ORIGIN, URL
+from logkeep_engine.contract.cluster import SCOPES
+from logkeep_engine.contract.endpoints import ENDPOINT, NOT_A_URL, NOT_AN_ORIGIN, REGION, URL
+from logkeep_engine.contract.s3_options import ArchiveS3Options
 from logkeep_engine.contract.storage import NOT_A_URI, URI
 from logkeep_engine.contract.values import DNS_LABEL, DNS_NAME, HOST_PORT, SECRET_KEY
 
@@ -18,8 +20,10 @@ M = TypeVar("M", bound=BaseModel)
 # The sentence about a text that one of these patterns does not take.
 _PATTERNS = {
     HOST_PORT: "is not host:port",
+    REGION: "is not the name of a region: letters, digits and '-'",
     DNS_NAME: "is not a name in Kubernetes: lower-case letters, digits, '-', and '.' between them",
     DNS_LABEL: "is not a name in Kubernetes: lower-case letters, digits, and '-' between them",
+    SCOPES: "is not a list of scopes with a space between two",
     SECRET_KEY: "is not a key of a Secret or a ConfigMap: letters, digits, '-', '_' and '.'",
 }
 
@@ -44,6 +48,21 @@ def parse_model(model: type[M], spec: Mapping[str, Any]) -> M:
         raise SpecInvalid(
             [(_path(item["loc"]), _say(item, model)) for item in problems if not _follows(item, problems)]
         ) from error
+
+
+def parse_s3_options(text: str) -> ArchiveS3Options:
+    """Return the options that `name=value,name=value` says, with the names of `storage.s3`. Raises ValueError."""
+    named: dict[str, str] = {}
+    for item in filter(None, text.split(",")):
+        name, is_one, value = (part.strip() for part in item.partition("="))
+        if not is_one or name in named:
+            raise ValueError(f"{item!r} is not NAME=VALUE" if not is_one else f"{name} is there twice")
+        named[name] = value
+    try:
+        return parse_model(ArchiveS3Options, named)
+    except SpecInvalid as error:
+        said = ((path.removeprefix("spec").removeprefix("."), what) for path, what in error.problems)
+        raise ValueError("; ".join(f"{name}: {what}" if name else what for name, what in said)) from None
 
 
 def _follows(item: Any, problems: Sequence[Any]) -> bool:

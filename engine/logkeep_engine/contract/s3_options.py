@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from logkeep_engine.contract.model import Model, rules, schema
 
@@ -87,20 +87,3 @@ class ArchiveS3Options(S3Options):
         if self.storage_class in _COLD:
             raise ValueError(_NOT_COLD)
         return self
-
-
-def parse_s3_options(text: str) -> ArchiveS3Options:
-    """Return the options that `name=value,name=value` says, with the names of `storage.s3`. Raises ValueError."""
-    named: dict[str, str] = {}
-    for item in filter(None, text.split(",")):
-        name, is_one, value = (part.strip() for part in item.partition("="))
-        if not is_one or name in named:
-            raise ValueError(f"{item!r} is not NAME=VALUE" if not is_one else f"{name} is there twice")
-        named[name] = value
-    try:
-        return ArchiveS3Options.model_validate(named)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(str(part) for part in problem["loc"])
-        what = "is no option" if problem["type"] == "extra_forbidden" else problem["msg"].removeprefix("Value error, ")
-        raise ValueError(f"{where}: {what}" if where else what) from None

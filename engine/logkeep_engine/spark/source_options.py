@@ -30,8 +30,9 @@ from pyspark.sql.datasource import (
 
 from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.model import replace
+from logkeep_engine.contract.parsing import parse_s3_options
 from logkeep_engine.contract.patterns import Pattern, PatternInvalid
-from logkeep_engine.contract.s3_options import S3Options, parse_s3_options
+from logkeep_engine.contract.s3_options import S3Options
 from logkeep_engine.contract.storage import SCHEMES, SCHEMES_WITH, where_with
 from logkeep_engine.contract.values import parse_quantity
 from logkeep_engine.errors import SpecError

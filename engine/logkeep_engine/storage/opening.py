@@ -9,7 +9,8 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from logkeep_engine.contract import names
 from logkeep_engine.contract import storage as specs
-from logkeep_engine.contract.s3_options import S3Options, parse_s3_options
+from logkeep_engine.contract.parsing import parse_s3_options
+from logkeep_engine.contract.s3_options import S3Options
 from logkeep_engine.errors import StorageRefused, by_place
 from logkeep_engine.storage.base import Storage
 from logkeep_engine.storage.credentials import require_ca_file, require_identity, require_secret, require_signing_keys
@@ -54,8 +55,7 @@ def open_uri(
 
     Credentials of an object store: the `keys` of `environ`, else the own chain of the store's library; with `identity`
     those of the pod's ServiceAccount and no others. `ca_file`: certificate authorities to trust as the store; None: the
-    library's own. `s3`: the options of requests to S3; None: those that
-    `environ` has (LOGKEEP_S3_OPTIONS).
+    library's own. `s3`: the options of requests to S3; None: those that `environ` has (LOGKEEP_S3_OPTIONS).
 
     Raises StorageRefused for any other URI; one that may hold a secret is not repeated.
     """

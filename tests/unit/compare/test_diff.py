@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.compare.aligning import DifferenceKind
 from logkeep_engine.compare.streams import Rules, StreamComparison
+from logkeep_engine.contract.endpoints import NOT_A_URL
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.log.rows import Rows, as_rows
 from logkeep_engine.log.segment import AbortedTxn, pack_txn_entry
@@ -384,6 +385,12 @@ def test_an_index_of_aborted_transactions_that_is_wrong_is_said(tmp_path: Path) 
         ([*KAFKA, "OAUTHBEARER", "--token-scope", "x"], "--token-scope has no effect without --token-endpoint"),
         ([*KAFKA, "OAUTHBEARER"], "LOGKEEP_KAFKA_TOKEN_FILE is not set"),
         ([*KAFKA, "OAUTHBEARER", "--token-endpoint", "https://sso/token"], "LOGKEEP_KAFKA_USERNAME is not set"),
+        ([*KAFKA, "OAUTHBEARER", "--token-endpoint", "https://u:p@sso/token"], f"--token-endpoint: {NOT_A_URL}"),
+        (
+            [*KAFKA, "OAUTHBEARER", "--token-endpoint", "https://sso/token", "--token-scope", "a  b"],
+            "--token-scope: 'a  b' is not a list of scopes with a space between two",
+        ),
+        ([*KAFKA, "AWS_MSK_IAM", "--aws-region", "a b"], "--aws-region: 'a b' is not the name of a region"),
         ([*KAFKA[:4], "--token-endpoint", "https://sso/token"], "--token-endpoint has no effect without --sasl-mech"),
     ],
 )

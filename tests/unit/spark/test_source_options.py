@@ -115,7 +115,7 @@ def test_options_are_known_in_any_case_as_spark_hands_them_over() -> None:
             {"path": "az://bucket/prefix", "s3": "requesterPays=true"},
             "Option s3: it has no effect on az://: it is for s3",
         ),
-        ({"path": "s3://bucket/prefix", "s3": "payer=me"}, "Option s3: payer: is no option"),
+        ({"path": "s3://bucket/prefix", "s3": "payer=me"}, "Option s3: payer: unknown field"),
         ({"path": "s3://bucket/prefix", "endpoint": ""}, "Option endpoint: it is empty. Leave it out"),
         ({"path": "s3://bucket/prefix", "region": " "}, "Option region: it is empty. Leave it out"),
         ({"topicId": ""}, "Option topicId: it is empty. Leave it out"),
