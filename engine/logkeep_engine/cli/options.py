@@ -217,8 +217,8 @@ class SecurityOptions:
             spec = parse_model(ClusterSpec, document)
         except SpecInvalid as error:
             where, what = error.problems[0]
-            if (given := _OF_LOGINS.get(where.removeprefix("spec.security.sasl."))) is not None:
-                raise SpecError(f"{given}: {what}") from error
+            if (name := _OF_LOGINS.get(where.removeprefix("spec.security.sasl."))) is not None:
+                raise SpecError(f"{name}: {what}") from error
             raise SpecError(
                 f"{option} {servers!r} with --security-protocol {protocol.value}: {what}",
                 hint="Write host:port; --sasl-mechanism goes with SASL_PLAINTEXT and SASL_SSL.",
