@@ -37,7 +37,8 @@ def backup(
 
     Secrets that the file refers to are not read from Kubernetes: set LOGKEEP_KAFKA_USERNAME, LOGKEEP_KAFKA_PASSWORD,
     LOGKEEP_KAFKA_CA_FILE, LOGKEEP_KAFKA_CERT_FILE, LOGKEEP_KAFKA_KEY_FILE, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
-    LOGKEEP_ERASURES_DIR (a folder with the keys to erase, in NAME/keys) instead.
+    LOGKEEP_GOOGLE_KEY, AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN, LOGKEEP_ERASURES_DIR (a folder with the keys to
+    erase, in NAME/keys) instead.
     """
     changes = {"dryRun": True} if dry_run else {}
     run_resource(BACKUP, file, spark, output, debug, changes=changes, anchor=expect_commit, take_over=take_over)

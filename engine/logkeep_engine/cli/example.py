@@ -26,10 +26,11 @@ spec:
     # exclude: [".*-scratch"]
   storage:
     uri: s3://backups/nightly  # or gs://bucket/prefix, az://container/prefix, file:///folder
-    # The URL of a store that is not Amazon's. In Kubernetes the chart's engine.allowed.endpoints must name it.
+    # The URL of a store that is not Amazon's or Google's. In Kubernetes engine.allowed.endpoints of the chart has it.
     # endpoint: https://s3.example.com
     # region: eu-central-1
-    # The keys of the store. On the command line: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
+    # The keys of the store. On the command line: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, LOGKEEP_GOOGLE_KEY, or
+    # AZURE_STORAGE_KEY.
     # credentials: {secretRef: {name: archive-s3}}
   # When it runs; the first run begins at once. Only the operator does this.
   # schedule: {cron: "0 2 * * *", timeZone: Europe/Berlin}

@@ -126,7 +126,8 @@ S3 = Annotated[
     ),
 ]
 Endpoint = Annotated[
-    str | None, typer.Option(metavar="URL", callback=origin, help="URL of an S3 server other than AWS.")
+    str | None,
+    typer.Option(metavar="URL", callback=origin, help="URL of an S3 server other than AWS, or of an account of Azure."),
 ]
 Region = Annotated[str | None, typer.Option(metavar="NAME", help="Region of the bucket.")]
 SecurityProtocol = Annotated[

@@ -58,7 +58,7 @@ def retention(
     """Remove from the archive of a KafkaBackup what its spec.retention does not keep, now and without a backup.
 
     The last backup must have succeeded. Nothing of Kafka is asked. Secrets that the file refers to are not read from
-    Kubernetes: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY instead.
+    Kubernetes: set the variables of the store instead, as for backup.
     """
     with errors(debug):
         from logkeep_engine.archive.catalog.archive import Archive
