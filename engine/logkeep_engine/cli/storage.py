@@ -159,8 +159,19 @@ def _print(report: CheckReport, role: Role, lacking: list[CheckedStep]) -> None:
     stdout().print(shown)
     for step in report.steps:
         if step.message:
-            right = f"{step.right} is missing. " if step.right else ""
+            verb = "are" if " and " in step.right else "is"
+            right = f"{step.right} {verb} missing. " if step.right else ""
             print_line(f"{step.name}: {right}{step.message}")
     usable = ", ".join(_roles(report)) or "no one"
-    rest = f"; missing for a {role.value}: {', '.join(step.name for step in lacking)}" if lacking else ""
-    print_line(f"these credentials suffice for: {usable}{rest}")
+    print_line(f"these credentials suffice for: {usable}{_rest(role, lacking)}")
+
+
+def _rest(role: Role, lacking: list[CheckedStep]) -> str:
+    """Return what a role lacks: what was tried by name, and the number of steps that were not."""
+    from logkeep_engine.storage.check import StepOutcome
+
+    missing = [step.name for step in lacking if step.outcome is not StepOutcome.SKIPPED]
+    if skipped := len(lacking) - len(missing):
+        missing.append(f"{so_many(skipped, 'step')} that could not be tried")
+    article = "an" if role is Role.ERASER else "a"
+    return f"; missing for {article} {role.value}: {', '.join(missing)}" if missing else ""

@@ -6,13 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import typer
 
+from logkeep_engine.cli.options import Output
+from logkeep_engine.cli.storage import show_check
 from logkeep_engine.contract.roles import Role
 from logkeep_engine.errors import ObjectMissing, StorageDenied, StorageUnavailable
 from logkeep_engine.storage import LocalStorage, ObjectInfo, ObjectWriter, UnseenObject
 from logkeep_engine.storage import check as checking
 from logkeep_engine.storage.base import ANYTHING
-from logkeep_engine.storage.check import CheckReport, StepOutcome, check_place, check_reading
+from logkeep_engine.storage.check import CheckedStep, CheckReport, StepOutcome, check_place, check_reading
 
 
 class Overwrites(LocalStorage):
@@ -163,3 +166,31 @@ def test_a_reader_needs_lists_objects_and_that_a_missing_one_is_missing(tmp_path
     report = check_reading(Hides(storage.uri), "s3", "archive.json", "catalog/")
     (lacking,) = report.lacking(Role.READER)
     assert (lacking.name, lacking.right) == ("see that an object is missing", "s3:ListBucket")
+
+
+@pytest.mark.parametrize(
+    ("role", "said"),
+    [
+        (
+            Role.READER,
+            "these credentials suffice for: no one; missing for a reader: list, 1 step that could not be tried",
+        ),
+        (
+            Role.ERASER,
+            "these credentials suffice for: no one; missing for an eraser: list, 2 steps that could not be tried",
+        ),
+    ],
+)
+def test_what_was_not_tried_is_counted_and_not_called_missing(
+    role: Role, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = CheckReport(
+        [
+            CheckedStep("list", Role.READER, StepOutcome.DENIED, "The store refuses it.", "s3:ListBucket"),
+            CheckedStep("read it", Role.READER, StepOutcome.SKIPPED),
+            CheckedStep("delete", Role.PRUNER, StepOutcome.SKIPPED),
+        ]
+    )
+    with pytest.raises(typer.Exit):
+        show_check(report, "s3://b", role, Output.TEXT)
+    assert capsys.readouterr().out.splitlines()[-1] == said
