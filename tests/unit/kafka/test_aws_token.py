@@ -24,7 +24,7 @@ AWS = AwsIdentity(region="eu-north-1", role_arn="arn:aws:iam::123456789012:role/
 def test_what_was_signed_is_not_quoted(monkeypatch: pytest.MonkeyPatch, code: str, message: str, expected: str) -> None:
     def refuse(*_: object) -> None:
         answer = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": 403}}
-        raise ClientError(answer, "AssumeRole")  # type: ignore[arg-type]
+        raise ClientError(answer, "AssumeRole")
 
     monkeypatch.setattr(aws_token, "_credentials", refuse)
     with pytest.raises(KafkaLoginRefused) as error:
