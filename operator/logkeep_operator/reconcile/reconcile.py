@@ -297,6 +297,12 @@ class _Reconciliation(GoingOn):
         ):  # asked for again in the meantime: this end says nothing about what is requested now
             state = conditions.reconciling(outcome.reason, f"Another run is requested; the last one: {outcome.message}")
             return self.done(Phase.PENDING, (*state, *extra), 0.0)
+        if succeeded and not self.spec.suspend and isinstance(self.spec, KafkaBackupSpec) and self.spec.storage is None:
+            # The spec may have changed since the run began: that is not known as long as its archive is not there.
+            missing = archive_not_found(self.resource)
+            self.problem_event(missing.reason, missing.message)
+            state = conditions.reconciling(missing.reason, missing.message)
+            return self.done(Phase.PENDING, (*state, *extra), missing.requeue_after)
         if outcome.outcome is StatusOutcome.DRY_RUN:
             state, phase = self._only_found_out(outcome.message), Phase.DRY_RUN
         elif succeeded:

@@ -163,6 +163,25 @@ def test_a_run_that_is_booked_after_the_spec_leads_elsewhere_is_of_the_place_whe
     assert (world.status.archive.uri, world.status.archive.anchor) == (URI, SEVEN)
 
 
+def test_a_run_that_ends_while_its_archive_is_gone_is_no_success_of_a_spec_that_was_changed_since() -> None:
+    world = World()
+    world.settle()
+    first = world.run_id
+    named = {key: value for key, value in world.resource.spec.items() if key != "storage"}
+    named |= {"archiveRef": {"name": "lake"}, "topics": {"include": ["others"]}}
+    world.resource = replace(world.resource, spec=named, archive_ref="lake", generation=2)
+    world.reports(result=world.result())
+    world.job_is(active=0, complete=True)
+    world.step()
+    assert world.status.run is not None
+    assert (world.run_id, world.status.run.outcome) == (first, StatusOutcome.SUCCEEDED)
+    assert (world.status.phase, world.condition("Ready")) == (Phase.PENDING, ("False", "ArchiveNotFound"))
+    assert world.condition("DataLoss") == ("False", "NoLoss")
+    world.resource = resolved(world.resource, lake())
+    world.settle()
+    assert world.run_id != first
+
+
 @pytest.mark.parametrize("source", ["archiveRef", "backupRef", "with a state"])
 def test_a_restore_that_has_begun_continues_in_no_other_store(source: str) -> None:
     first, other = (STORAGE | {"endpoint": f"https://{name}.example"} for name in ("first", "second"))
