@@ -22,9 +22,10 @@ from logkeep_engine.cli.kubectl.restore import ChoiceOptions, restore_spec
 from logkeep_engine.cli.kubectl.waiting import ended, exit_code
 from logkeep_engine.contract.names import APPLY_CRDS, ExitCode
 from logkeep_engine.contract.parsing import SpecInvalid
+from logkeep_engine.contract.references import ServerTls
 from logkeep_engine.contract.restore_spec import IfTopicExists, RestoreOffsets, RestoreVerification, parse_restore
 from logkeep_engine.contract.restored_topics import TopicRetention
-from logkeep_engine.contract.storage import StorageSpec, StorageTls
+from logkeep_engine.contract.storage import StorageSpec
 from logkeep_engine.errors import CredentialsMissing, SpecError
 
 ROOT = Path(__file__).parents[2]
@@ -421,7 +422,7 @@ def encoded(text: str) -> str:
 @pytest.mark.parametrize("kind", ["Secret", "ConfigMap"])
 def test_authorities_that_a_resource_names_are_in_a_file_while_the_archive_is_read(kind: str) -> None:
     field = {"Secret": "caSecretRef", "ConfigMap": "caConfigMapRef"}[kind]
-    tls = StorageTls.model_validate({field: {"name": "ca", "certificateKey": "bundle.pem"}})
+    tls = ServerTls.model_validate({field: {"name": "ca", "certificateKey": "bundle.pem"}})
     text = "-----BEGIN CERTIFICATE-----"
     cluster = cast(Kubernetes, Objects(**{f"{kind}_ca": {"bundle.pem": encoded(text) if kind == "Secret" else text}}))
     with ExitStack() as files:

@@ -14,9 +14,9 @@ from logkeep_engine.contract.references import (
     ClientCertSecretRef,
     KafkaUserRef,
     LoginSecretRef,
+    ServerTls,
     StrimziRef,
 )
-from logkeep_engine.contract.storage import StorageTls
 
 SCOPES = r"^[!#-\[\]-~]+( [!#-\[\]-~]+)*$"
 
@@ -132,7 +132,7 @@ class OAuth(Model):
     service_account_token: ServiceAccountToken | None = None
     """Use a token of the pods' ServiceAccount, which Kubernetes renews, in place of a client's secret. With
     tokenEndpoint it is shown there as the client's assertion; without it, the brokers get it."""
-    tls: StorageTls | None = None
+    tls: ServerTls | None = None
     """Whom to trust as the token endpoint. Without it, the certificate authorities of the engine's image are
     trusted."""
     extensions: Annotated[tuple[Extension, ...], Field(max_length=16), map_of("name")] = ()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from logkeep_engine.contract.model import Model
+from logkeep_engine.contract.model import Model, rules
 from logkeep_engine.contract.values import NamespaceName, ResourceName, SecretKey
 
 
@@ -105,3 +105,25 @@ class KafkaUserRef(Model):
     @property
     def secret(self) -> str:
         return self.secret_name or self.name
+
+
+class ServerTls(Model):
+    """Whom to trust as a server that is no broker: as the object store, or as what gives tokens."""
+
+    model_config = rules(
+        (
+            "has(self.caSecretRef) != has(self.caConfigMapRef)",
+            "exactly one of caSecretRef and caConfigMapRef must be set",
+        ),
+    )
+
+    ca_secret_ref: CaRef | None = None
+    """Secret with the certificate authorities to trust."""
+    ca_config_map_ref: CaRef | None = None
+    """ConfigMap with the certificate authorities to trust."""
+
+    @model_validator(mode="after")
+    def _one(self) -> ServerTls:
+        if (self.ca_secret_ref is None) == (self.ca_config_map_ref is None):
+            raise ValueError("exactly one of caSecretRef and caConfigMapRef must be set")
+        return self

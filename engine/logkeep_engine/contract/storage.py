@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 from logkeep_engine.contract.endpoints import Endpoint, Region
 from logkeep_engine.contract.model import Model, rules, schema
 from logkeep_engine.contract.names import Keys
-from logkeep_engine.contract.references import CaRef, SecretRef, StoreSecretRef
+from logkeep_engine.contract.references import SecretRef, ServerTls, StoreSecretRef
 from logkeep_engine.contract.s3_options import ArchiveS3Options, S3Options
 from logkeep_engine.contract.values import ResourceName
 
@@ -70,28 +70,6 @@ class Credentials(Model):
 class Volume(Model):
     claim_name: ResourceName
     """Name of a PersistentVolumeClaim in the same namespace. With more than one node it must be ReadWriteMany."""
-
-
-class StorageTls(Model):
-    """Whom to trust as the object store."""
-
-    model_config = rules(
-        (
-            "has(self.caSecretRef) != has(self.caConfigMapRef)",
-            "exactly one of caSecretRef and caConfigMapRef must be set",
-        ),
-    )
-
-    ca_secret_ref: CaRef | None = None
-    """Secret with the certificate authorities to trust."""
-    ca_config_map_ref: CaRef | None = None
-    """ConfigMap with the certificate authorities to trust."""
-
-    @model_validator(mode="after")
-    def _one(self) -> StorageTls:
-        if (self.ca_secret_ref is None) == (self.ca_config_map_ref is None):
-            raise ValueError("exactly one of caSecretRef and caConfigMapRef must be set")
-        return self
 
 
 class Signing(Model):
@@ -179,7 +157,7 @@ class StorageSpec(Model):
     credentials: Credentials | None = None
     """How the pods log in to the object store. Without it, they use what their environment gives them; for the state of
     a restore, they log in as they do for the archive."""
-    tls: StorageTls | None = None
+    tls: ServerTls | None = None
     """Whom to trust as the object store. Without it, the certificate authorities of the engine's image are trusted."""
     volume: Volume | None = None
     """The volume for a file:// uri. It is mounted at the path of the uri, in the driver and in every executor."""

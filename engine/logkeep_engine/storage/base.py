@@ -259,6 +259,7 @@ class StorageAround(Storage):
     def __init__(self, under: Storage) -> None:
         self.uri = under.uri
         self.under = under
+        self.forgets_unfinished = under.forgets_unfinished
 
     def check(self) -> None:
         self.under.check()

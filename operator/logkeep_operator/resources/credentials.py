@@ -11,7 +11,8 @@ from typing import Any
 
 from logkeep_engine.contract import names
 from logkeep_engine.contract.cluster import ClusterSpec, Sasl, Tls
-from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec, StorageTls, mount_path, secret_variables
+from logkeep_engine.contract.references import ServerTls
+from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec, mount_path, secret_variables
 
 # A pod has one container with one user, whose uid and groups may be the platform's: there is no one to hide files from.
 _READABLE = 0o444
@@ -154,7 +155,7 @@ def _from_secret(variable: str, secret: str, key: str, *, optional: bool = False
     return {"name": variable, "valueFrom": {"secretKeyRef": reference}}
 
 
-def _authorities(tls: Tls | StorageTls | None) -> dict[str, Any] | None:
+def _authorities(tls: Tls | ServerTls | None) -> dict[str, Any] | None:
     """Return the source of a volume with the authorities to trust, None if those of the image are."""
     if tls is not None and tls.ca_secret_ref is not None:
         return _secret(tls.ca_secret_ref.name, {tls.ca_secret_ref.certificate_key: names.FILE_CA})

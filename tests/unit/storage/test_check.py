@@ -14,7 +14,7 @@ from logkeep_engine.contract.roles import Role
 from logkeep_engine.errors import ObjectMissing, StorageDenied, StorageUnavailable
 from logkeep_engine.storage import LocalStorage, ObjectInfo, ObjectWriter, UnseenObject
 from logkeep_engine.storage import check as checking
-from logkeep_engine.storage.base import ANYTHING
+from logkeep_engine.storage.base import ANYTHING, StorageAround
 from logkeep_engine.storage.check import CheckedStep, CheckReport, StepOutcome, check_place, check_reading
 
 
@@ -194,3 +194,10 @@ def test_what_was_not_tried_is_counted_and_not_called_missing(
     with pytest.raises(typer.Exit):
         show_check(report, "s3://b", role, Output.TEXT)
     assert capsys.readouterr().out.splitlines()[-1] == said
+
+
+def test_a_storage_around_another_one_forgets_what_that_one_forgets(tmp_path: Path) -> None:
+    under = LocalStorage(tmp_path.as_uri())
+    assert not StorageAround(under).forgets_unfinished
+    under.forgets_unfinished = True
+    assert StorageAround(under).forgets_unfinished

@@ -27,8 +27,9 @@ from logkeep_engine.cli.output import say
 from logkeep_engine.contract import names
 from logkeep_engine.contract.names import BACKUP, KAFKA_ARCHIVE, RESTORE
 from logkeep_engine.contract.parsing import parse_model
+from logkeep_engine.contract.references import ServerTls
 from logkeep_engine.contract.retention import Retention
-from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec, StorageTls, secret_variables
+from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec, secret_variables
 from logkeep_engine.errors import ArchiveDamaged, ArchiveRolledBack, CredentialsMissing, SpecError, StorageRefused
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def open_named(cluster: Kubernetes, spec: ArchiveSpec, files: ExitStack, command
     return open_storage(spec, {**environ, **secret_keys(cluster, spec)})
 
 
-def ca_file(cluster: Kubernetes, tls: StorageTls, files: ExitStack) -> str:
+def ca_file(cluster: Kubernetes, tls: ServerTls, files: ExitStack) -> str:
     """Return a file with the authorities that the resource trusts as the object store."""
     kind = "Secret" if tls.ca_secret_ref is not None else "ConfigMap"
     reference = tls.ca_secret_ref or tls.ca_config_map_ref
