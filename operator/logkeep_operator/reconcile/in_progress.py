@@ -14,7 +14,7 @@ from logkeep_operator.reconcile import conditions, retry
 from logkeep_operator.reconcile.observed import JobState, PodState
 from logkeep_operator.reconcile.outcome import JobOutcome, attempt_failure, last_result
 from logkeep_operator.reconcile.plan import DeleteJob, EnsureAccess, Plan, SuspendJob
-from logkeep_operator.reconcile.problems import find_problem, silent_driver, unreadable
+from logkeep_operator.reconcile.problems import find_problem, silent_driver, unreadable, waits_for_executors
 from logkeep_operator.reconcile.progress import progress_status
 from logkeep_operator.reconcile.starting import Starting
 from logkeep_operator.reconcile.waiting import Waiting
@@ -136,6 +136,9 @@ class GoingOn(Starting):
             return self._say(run, phase, trouble.reason, trouble.message)
         if documents.progress is not None and documents.progress.waits and driver_runs:
             return self._say(run, phase, "Retrieving", documents.progress.waits)
+        waits = waits_for_executors(self.observed, run.id)
+        if waits is not None:
+            return self._say(run, phase, "Pending", waits)
         if phase is Phase.RUNNING:
             return self._say(run, phase, "Running", "The run is in progress.")
         return self._say(run, phase, "Pending", "The driver's pod is being created.")

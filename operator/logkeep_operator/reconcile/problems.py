@@ -129,17 +129,35 @@ def _driver_time(progress: Progress, documents: Documents, now: datetime) -> tim
     return until_written + (now - documents.written if documents.written is not None else timedelta())
 
 
+def _needs_executors(driver: PodState, documents: Documents) -> bool:
+    """Return whether the driver has work that it does not do itself."""
+    progress = documents.progress
+    if driver.phase != "Running" or progress is None or progress.phase not in TASK_PHASES:
+        return False
+    if documents.written is not None and driver.created is not None and documents.written < driver.created:
+        return False  # the driver before this one wrote it
+    return progress.executors != 0 and progress.percent < 100
+
+
+def waits_for_executors(observed: Observed, run_id: str) -> str | None:
+    """Return what a run waits for whose driver has asked for executors of which none runs yet. That is no trouble
+    before `NO_EXECUTORS_AFTER`: their pods are being created."""
+    drivers = [pod for pod in observed.pods_of(run_id, ROLE_DRIVER) if pod.alive]
+    documents = observed.documents.get(run_id, Documents())
+    asked = documents.progress.executors if documents.progress is not None else None
+    runs = any(pod.phase == "Running" for pod in observed.pods_of(run_id, ROLE_EXECUTOR))
+    if asked is None or runs or not drivers or not _needs_executors(drivers[-1], documents):
+        return None
+    return f"The run waits for executors (0 of {asked}): their pods are being created."
+
+
 def _no_executors(
     driver: PodState, executors: Sequence[PodState], documents: Documents, now: datetime
 ) -> RunProblem | None:
     progress = documents.progress
-    if executors or driver.phase != "Running" or progress is None or progress.phase not in TASK_PHASES:
+    if executors or progress is None or not _needs_executors(driver, documents):
         return None
-    if documents.written is not None and driver.created is not None and documents.written < driver.created:
-        return None  # the driver before this one wrote it
-    if progress.executors == 0:
-        return None  # it does the work itself
-    if progress.percent >= 100 or _driver_time(progress, documents, now) < NO_EXECUTORS_AFTER:
+    if _driver_time(progress, documents, now) < NO_EXECUTORS_AFTER:
         return None
     message = (
         f"The driver has no executor pods; its log says why (quota, perhaps): kubectl logs {driver.name}. After five "

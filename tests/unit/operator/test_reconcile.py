@@ -991,6 +991,47 @@ def test_a_driver_without_executors_for_a_minute_is_noticed(phase: str) -> None:
     assert "kubectl logs driver-pod" in world.message()
 
 
+@pytest.mark.parametrize("phase", TASK_PHASES)
+def test_a_run_says_that_it_waits_for_its_executors(phase: str) -> None:
+    world = started()
+    world.driver()
+    world.reports(world.progress(phase=phase, executors=2))
+    waits = "The run waits for executors (0 of 2): their pods are being created."
+    for executors in ([], ["Pending"], ["Pending", "Pending"]):
+        for number, state in enumerate(executors):
+            world.executor(number, state)
+        world.settle()
+        assert world.condition("Ready") == ("False", "Pending")
+        assert world.condition("Reconciling") == ("True", "Pending")
+        assert (world.status.phase, world.message()) == (Phase.RUNNING, waits)
+        assert world.status.run is not None
+        assert world.status.run.message == waits  # kubectl get -o wide
+    world.executor(0)  # the other one joins in when it comes
+    world.settle()
+    assert (world.condition("Ready"), world.message()) == (("False", "Running"), "The run is in progress.")
+    assert [reason for kind, reason in world.events if kind == "Warning"] == []
+
+
+def test_a_run_whose_work_is_done_waits_for_no_executors() -> None:
+    world = started()
+    world.driver()
+    for said in ({"phase": "Finishing"}, {"phase": "Planning"}, {"offsets_done": 1100}, {"executors": 0}):
+        world.reports(world.progress(**{"executors": 2, **said}))
+        world.settle()
+        assert world.condition("Ready") == ("False", "Running"), said
+
+
+def test_what_an_earlier_driver_asked_for_is_not_waited_for() -> None:
+    world = started()
+    world.driver()
+    world.reports(world.progress(executors=2))
+    world.pass_time(seconds=30)
+    world.driver(name="driver-pod-2")
+    world.driver("Failed", exit_code=137)
+    world.settle()
+    assert "executors" not in world.message()
+
+
 def test_what_a_driver_waits_for_is_in_the_status_until_it_continues() -> None:
     world = started()
     world.driver()
