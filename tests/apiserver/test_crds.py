@@ -212,6 +212,38 @@ def test_a_backup_is_refused_with_a_reason(namespace: Namespace, change: dict[st
     assert message in answer.stderr
 
 
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (storage(uri="s3:/bucket"), "spec.storage.uri: %: must be s3://bucket/prefix, gs://bucket/prefix, "),
+        (storage(uri=S3, endpoint="minio:9000"), "spec.storage.endpoint: %: must be https://host:port or http://"),
+        (storage(uri=S3, region="eu north"), "spec.storage.region: %: must be the name of a region: letters"),
+        (
+            storage(uri=S3, credentials={"secretRef": {"name": "Archive_S3"}}),
+            "spec.storage.credentials.secretRef.name: %: must be a name in Kubernetes: lower-case letters",
+        ),
+        ({"cluster": {"bootstrapServers": ["kafka"]}}, "spec.cluster.bootstrapServers[0]: %: must be host:port"),
+        ({"retention": {"maxAge": "30 days"}}, "spec.retention.maxAge: %: must be a duration such as 12h or 30d"),
+        ({"retention": {"grace": "1"}}, "spec.retention.grace: %: must be 0s, or a duration such as 12h or 30d"),
+        ({"retention": {"maxBytes": "1TB"}}, "spec.retention.maxBytes: %: must be a whole quantity of bytes such as"),
+        ({"limits": {"bytesPerSecond": "50MB"}}, "spec.limits.bytesPerSecond: %: must be a whole quantity of bytes"),
+        (
+            {"spark": {"driver": {"coreRequest": "two"}}},
+            "spec.spark.driver.coreRequest: %: must be a number of cores such as 2",
+        ),
+        ({"schedule": {"cron": "daily"}}, "spec.schedule.cron: %: cron must have five fields, such as 0 2 * * *"),
+    ],
+)
+def test_a_wrong_text_is_refused_with_one_sentence(namespace: Namespace, change: dict[str, Any], sentence: str) -> None:
+    answer = namespace.apply("KafkaBackup", "b", backup_spec(**change))
+    assert answer.returncode != 0
+    path, _, words = sentence.partition(": %: ")
+    assert f"{path}: Invalid value: " in answer.stderr
+    assert words in answer.stderr
+    assert answer.stderr.count("Invalid value") == 1, "and no other rule has failed for it"
+    assert "should match" not in answer.stderr
+
+
 @pytest.mark.parametrize("document", RESOURCES)
 def test_an_example_is_accepted(namespace: Namespace, document: dict[str, Any]) -> None:
     answer = namespace.apply(document["kind"], document["metadata"]["name"], document["spec"])
@@ -570,7 +602,10 @@ def test_a_restore_can_be_suspended_and_resumed(namespace: Namespace) -> None:
         ({}, "exactly one of run, asOf, timestamp, offsets and window must be set"),
         ({"run": "a", "asOf": "2026-11-17T14:05:00Z"}, "exactly one of run, asOf"),
         ({"window": {}}, "from or to must be set"),
-        ({"asOf": "yesterday"}, "should match"),
+        (
+            {"asOf": "yesterday"},
+            'asOf: Invalid value: "string": must be a time with its zone such as 2026-11-17T14:05:00Z',
+        ),
         ({"offsets": [{"topic": "a", "partition": 0, "offset": at} for at in (1, 2)]}, "duplicate"),
     ],
 )

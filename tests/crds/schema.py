@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 import textwrap
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
-from logkeep_engine.contract.model import OF_INSTALLATION, RULES
+from logkeep_engine.contract.model import MEANT, OF_INSTALLATION, RULES
 from logkeep_engine.contract.names import LABEL_PART_OF
 from logkeep_engine.contract.spec import GROUP, VERSION
 from logkeep_operator.api.fields import fields_of, model_in
@@ -120,11 +121,23 @@ def _value(
             kept["additionalProperties"] = _value(below, defined, None, kind, in_status)
         else:
             kept["x-kubernetes-preserve-unknown-fields"] = True
+    if kept.get("pattern") in MEANT:
+        kept[RULES] = _in_words(kept.pop("pattern"), kept)
     if kept.get("default", ...) is None or OF_INSTALLATION in part:
         kept.pop("default", None)
     if "default" in kept:
         kept["default"] = _without_usual(kept["default"], kept)
     return kept
+
+
+def _in_words(pattern: str, part: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the rules of a text in place of its pattern, which the API server would show as it is. Other rules may
+    not be followed for what the first one refuses: they would fail, and say so, too."""
+    if "maxLength" not in part:
+        raise ValueError(f"{pattern}: without maxLength the API server takes the rule for too expensive")
+    fits = f"self.matches({json.dumps(pattern)})"
+    guarded = [{**other, "rule": f"!{fits} || ({other['rule']})"} for other in part.get(RULES, ())]
+    return [{"rule": fits, "message": f"must be {MEANT[pattern]}"}, *guarded]
 
 
 def _of_any_key(part: Mapping[str, Any]) -> Any:

@@ -13,8 +13,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-ANCHOR_PATTERN = r"^(0|[1-9][0-9]{0,18}):[0-9a-f]{64}$"
-AnchorText = Annotated[str, Field(pattern=ANCHOR_PATTERN)]
+from logkeep_engine.contract.model import meant, schema
+
+ANCHOR_PATTERN = meant(
+    r"^(0|[1-9][0-9]{0,18}):[0-9a-f]{64}$", "a commit such as inspect names it: N:SHA256, in lower-case digits"
+)
+AnchorText = Annotated[str, Field(pattern=ANCHOR_PATTERN), schema(maxLength=84)]
 NEW = "new"
 """The consent to begin again where an archive has been and is gone: there is no commit to name."""
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from logkeep_engine.contract.endpoints import Broker, Region, TokenEndpoint
-from logkeep_engine.contract.model import Model, map_of, rules, schema, usual
+from logkeep_engine.contract.model import Model, map_of, meant, rules, schema, usual
 from logkeep_engine.contract.references import (
     CaRef,
     ClientCertSecretRef,
@@ -18,7 +18,7 @@ from logkeep_engine.contract.references import (
     StrimziRef,
 )
 
-SCOPES = r"^[!#-\[\]-~]+( [!#-\[\]-~]+)*$"
+SCOPES = meant(r"^[!#-\[\]-~]+( [!#-\[\]-~]+)*$", "a list of scopes with a space between two")
 
 
 class Protocol(StrEnum):
@@ -87,12 +87,15 @@ class ClientAuthentication(StrEnum):
     POST = "Post"
 
 
+EXTENSION = meant(r"^[A-Za-z]{1,64}$", "the name of an extension: 1 to 64 letters")
+
+
 class Extension(Model):
     """A name and a value that a login sends beside its token."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z]{1,64}$")]
+    name: Annotated[str, Field(pattern=EXTENSION), schema(maxLength=64)]
     """Name of the extension, such as logicalCluster."""
-    value: Annotated[str, Field(pattern=r"^[ -~]+$", max_length=1024)]
+    value: Annotated[str, Field(pattern=meant(r"^[ -~]+$", "printable characters of ASCII"), max_length=1024)]
     """Its value."""
 
 
@@ -156,10 +159,16 @@ class OAuth(Model):
         return self
 
 
+ROLE_ARN = meant(
+    r"^arn:[a-z-]+:iam::[0-9]{12}:role/[!-~]{1,512}$",
+    "the ARN of a role: arn:aws:iam::123456789012:role/NAME",
+)
+
+
 class AwsIdentity(Model):
     region: Region
     """Region of the MSK cluster."""
-    role_arn: Annotated[str, Field(pattern=r"^arn:[a-z-]+:iam::[0-9]{12}:role/[!-~]{1,512}$")] | None = None
+    role_arn: Annotated[str, Field(pattern=ROLE_ARN), schema(maxLength=600)] | None = None
     """A role to assume first, with the Secret's key or the pods' identity."""
 
 

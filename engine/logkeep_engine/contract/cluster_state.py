@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.pattern_lists import Patterns
 from logkeep_engine.contract.restored_topics import ConfigPolicy, TopicName
+from logkeep_engine.contract.values import TOPIC_NAME
 
 if TYPE_CHECKING:
     from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 SCHEMA_TOPIC = "_schemas"
 """The topic in which Confluent's Schema Registry, and those that do as it does, keep their schemas."""
 
-SchemaTopic = Annotated[TopicName, Field(pattern=r"^[a-zA-Z0-9._-]+$")]
+SchemaTopic = Annotated[TopicName, Field(pattern=TOPIC_NAME)]
 
 
 class ClusterStateMode(StrEnum):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from logkeep_engine.contract.model import Model, rule, schema
+from logkeep_engine.contract.model import Model, meant, rule, schema
 from logkeep_engine.contract.schedule import ScheduleSpec
 
 DRILL_PREFIX = "logkeep-drill-"
@@ -26,9 +26,10 @@ def _share(text: str) -> str:
     return text
 
 
+SHARE = meant(r"^[0-9]{1,3}(\.[0-9]{1,2})?%$", "a percentage such as 5% or 0.5%")
 Share = Annotated[
     str,
-    Field(pattern=r"^[0-9]{1,3}(\.[0-9]{1,2})?%$"),
+    Field(pattern=SHARE),
     AfterValidator(_share),
     schema(maxLength=8),
     rule(
@@ -38,11 +39,14 @@ Share = Annotated[
 ]
 
 
+PREFIX = meant(rf"^[a-zA-Z0-9._-]{{1,{MAX_PREFIX}}}$", f"1 to {MAX_PREFIX} of letters, digits, '.', '_' and '-'")
+
+
 class DrillSpec(Model):
     """`prefix`: how the names of the topics begin that a drill creates. After it each attempt has a random part of its
     own. Without `schedule` there is one drill. `share`: how many of the partitions a drill takes, each time others."""
 
-    prefix: Annotated[str, Field(pattern=rf"^[a-zA-Z0-9._-]{{1,{MAX_PREFIX}}}$")] = DRILL_PREFIX
+    prefix: Annotated[str, Field(pattern=PREFIX), schema(maxLength=MAX_PREFIX)] = DRILL_PREFIX
     """How the names of the drill's topics begin. A random part follows, and the archived name."""
     schedule: ScheduleSpec | None = None
     """When drills start by themselves, in the words of a CronJob; the first starts at once. Two drills of a resource

@@ -18,17 +18,20 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from logkeep_engine.contract.model import schema
+from logkeep_engine.contract.model import MEANT, meant, schema
 from logkeep_engine.contract.values import HOST_PORT
 from logkeep_engine.contract.wildcards import matches_any
 
-ENDPOINT = r"^https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?/?$"
-NOT_AN_ORIGIN = (
-    "must be https://host:port or http://host:port, without a user, a password, a path, a query or a fragment"
+ENDPOINT = meant(
+    r"^https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?/?$",
+    "https://host:port or http://host:port, without a user, a password, a path, a query or a fragment",
 )
-URL = r"^https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~%!$&'()*+,;=:@/-]*)?$"
-NOT_A_URL = "must be https://host:port/path or http://host:port/path, without a user, a password, a query or a fragment"
-REGION = r"^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$"
+NOT_AN_ORIGIN = f"must be {MEANT[ENDPOINT]}"
+URL = meant(
+    r"^https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~%!$&'()*+,;=:@/-]*)?$",
+    "https://host:port/path or http://host:port/path, without a user, a password, a query or a fragment",
+)
+REGION = meant(r"^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$", "the name of a region: letters, digits and '-'")
 
 ANY_ENDPOINT = "*"
 _ENTRY = re.compile(r"https?://[A-Za-z0-9._*:\[\]-]+/?")

@@ -9,10 +9,10 @@ from pydantic import Field
 from logkeep_engine.contract.keys import KeyEncoding
 from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.references import SecretRef
-from logkeep_engine.contract.values import SecretKey
+from logkeep_engine.contract.values import DNS_LABEL, TOPIC_NAME, SecretKey
 
 MAX_ERASURES = 20
-ErasureName = Annotated[str, Field(max_length=50, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+ErasureName = Annotated[str, Field(max_length=50, pattern=DNS_LABEL)]
 
 
 class KeysSecretRef(SecretRef):
@@ -27,7 +27,7 @@ class Erasure(Model):
 
     name: ErasureName
     """A name that no other erasure of this archive has had. Other keys need another name."""
-    topic: Annotated[str, Field(min_length=1, max_length=249, pattern=r"^[a-zA-Z0-9._-]+$")]
+    topic: Annotated[str, Field(min_length=1, max_length=249, pattern=TOPIC_NAME)]
     """The archived topic, by its name as it is. All its incarnations lose the records."""
     keys_secret_ref: KeysSecretRef
     """The Secret with the keys, one on each line. It is mounted into the driver. Delete it once the erasure is done."""

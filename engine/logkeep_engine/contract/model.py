@@ -1,7 +1,7 @@
 """The base of all models: unknown fields are refused, names are camelCase in YAML and JSON.
 
 `make crds` writes the CRDs from the models. The string below a field is its description there. `schema` says what only
-the API server checks, `rules` has its rules in CEL.
+the API server checks, `rules` has its rules in CEL, `meant` the sentence about a pattern.
 """
 
 from __future__ import annotations
@@ -46,6 +46,17 @@ SET = schema(**{"x-kubernetes-list-type": "set"})
 def map_of(*names: str) -> Any:
     """Mark a list whose items are told apart by some of their fields."""
     return schema(**{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(names)})
+
+
+MEANT: dict[str, str] = {}
+"""What a text must be that a pattern takes, for a sentence in place of the pattern."""
+
+
+def meant(pattern: str, what: str) -> str:
+    """Note what a text must be that a pattern takes, and return the pattern. The API server, which would show the
+    pattern alone, gets a rule with a sentence instead."""
+    MEANT[pattern] = what
+    return pattern
 
 
 def rule(text: str, message: str) -> Any:

@@ -9,26 +9,15 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from logkeep_engine.contract.cluster import SCOPES
-from logkeep_engine.contract.endpoints import ENDPOINT, NOT_A_URL, NOT_AN_ORIGIN, REGION, URL
+from logkeep_engine.contract.endpoints import ENDPOINT, URL
+from logkeep_engine.contract.model import MEANT
 from logkeep_engine.contract.s3_options import ArchiveS3Options
-from logkeep_engine.contract.storage import NOT_A_URI, URI
-from logkeep_engine.contract.values import DNS_LABEL, DNS_NAME, HOST_PORT, SECRET_KEY
+from logkeep_engine.contract.storage import URI
 
 M = TypeVar("M", bound=BaseModel)
 
-# The sentence about a text that one of these patterns does not take.
-_PATTERNS = {
-    HOST_PORT: "is not host:port",
-    REGION: "is not the name of a region: letters, digits and '-'",
-    DNS_NAME: "is not a name in Kubernetes: lower-case letters, digits, '-', and '.' between them",
-    DNS_LABEL: "is not a name in Kubernetes: lower-case letters, digits, and '-' between them",
-    SCOPES: "is not a list of scopes with a space between two",
-    SECRET_KEY: "is not a key of a Secret or a ConfigMap: letters, digits, '-', '_' and '.'",
-}
-
-# Likewise; what was written is not repeated, for it may hold a password.
-_UNSAID = {ENDPOINT: NOT_AN_ORIGIN, URL: NOT_A_URL, URI: NOT_A_URI}
+# Of these, what was written is not repeated, for it may hold a password.
+_UNSAID = {ENDPOINT, URL, URI}
 
 
 class SpecInvalid(ValueError):
@@ -115,10 +104,9 @@ def _say(item: Any, model: type[BaseModel]) -> str:
         return f"must have at least {least} item{'s' if least > 1 else ''}"
     if item["type"] == "too_long":
         return f"must have at most {item['ctx']['max_length']} items"
-    if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] in _PATTERNS:
-        return f"{item['input']!r} {_PATTERNS[item['ctx']['pattern']]}"
-    if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] in _UNSAID:
-        return _UNSAID[item["ctx"]["pattern"]]
+    if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] in MEANT:
+        meant = MEANT[item["ctx"]["pattern"]]
+        return f"must be {meant}" if item["ctx"]["pattern"] in _UNSAID else f"{item['input']!r} is not {meant}"
     return str(item["msg"]).removeprefix("Value error, ")
 
 

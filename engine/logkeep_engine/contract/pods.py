@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, model_validator
 
-from logkeep_engine.contract.model import Model, schema
+from logkeep_engine.contract.model import Model, meant, schema
 from logkeep_engine.contract.nesting import check_levels
 from logkeep_engine.contract.values import MAX_DNS_NAME, ResourceName
 
@@ -175,10 +175,16 @@ class PodSecurityContext(Model):
     """System calls that the containers may use."""
 
 
+VOLUME = meant(
+    r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$",
+    "the name of a volume: at most 63 lower-case letters, digits, and '-' between them",
+)
+
+
 class PodVolume(Model):
     """A volume; exactly one kind must be set. Nothing of the node can be mounted."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"), schema(maxLength=63)]
+    name: Annotated[str, Field(pattern=VOLUME), schema(maxLength=63)]
     """Name of the volume. Those of Logkeep's and Spark's own volumes are refused."""
     config_map: Free | None = None
     """A ConfigMap."""
@@ -210,7 +216,9 @@ class VolumeMount(Model):
 
     name: Text
     """Name of the volume, which must be in volumes."""
-    mount_path: Annotated[str, Field(pattern=r"^/[^:]*$"), schema(maxLength=1024)]
+    mount_path: Annotated[
+        str, Field(pattern=meant(r"^/[^:]*$", "an absolute path without ':'")), schema(maxLength=1024)
+    ]
     """Folder or file in the container. One that would hide what runs need is refused."""
     read_only: bool | None = None
     """Whether the container may only read."""
@@ -218,10 +226,16 @@ class VolumeMount(Model):
     """Path in the volume, by default its root."""
 
 
+VARIABLE = meant(
+    r"^[-._a-zA-Z][-._a-zA-Z0-9]*$",
+    "the name of a variable: letters, digits, '-', '_' and '.', and no digit first",
+)
+
+
 class EnvVar(Model):
     """A variable; a name that Logkeep or Spark sets is refused."""
 
-    name: Annotated[str, Field(pattern=r"^[-._a-zA-Z][-._a-zA-Z0-9]*$"), schema(maxLength=253)]
+    name: Annotated[str, Field(pattern=VARIABLE), schema(maxLength=253)]
     """Name of the variable."""
     value: Annotated[str | None, schema(maxLength=32768)] = None
     """Value of the variable."""

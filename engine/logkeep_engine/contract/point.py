@@ -9,10 +9,13 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from logkeep_engine.contract.model import Model, map_of, rules, schema
+from logkeep_engine.contract.model import Model, map_of, meant, rules, schema
 from logkeep_engine.contract.values import INT32
 
-MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,3})?(Z|[+-][0-9]{2}:[0-5][0-9])$"
+MOMENT = meant(
+    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,3})?(Z|[+-][0-9]{2}:[0-5][0-9])$",
+    "a time with its zone such as 2026-11-17T14:05:00Z, to the millisecond",
+)
 _MOMENT = re.compile(MOMENT)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from logkeep_engine.contract.model import Model, rules
+from logkeep_engine.contract.model import Model, meant, rules, schema
 from logkeep_engine.contract.values import NamespaceName, ResourceName, SecretKey
 
 
@@ -67,6 +67,9 @@ class StoreSecretRef(SecretRef):
     key."""
 
 
+LISTENER = meant(r"^[a-z0-9]{1,11}$", "the name of a listener of Strimzi: 1 to 11 lower-case letters and digits")
+
+
 class StrimziRef(Model):
     """Strimzi's `Kafka` resource and one of its listeners. `namespace` None: that of the resource which says this.
 
@@ -77,7 +80,7 @@ class StrimziRef(Model):
     """Name of the Kafka resource."""
     namespace: NamespaceName | None = None
     """Namespace of the Kafka resource. By default the same namespace."""
-    listener: Annotated[str, Field(pattern=r"^[a-z0-9]{1,11}$")]
+    listener: Annotated[str, Field(pattern=LISTENER), schema(maxLength=11)]
     """Name of the listener in spec.kafka.listeners."""
     ca_secret_ref: CaRef | None = None
     """Secret with the certificate authorities to trust, for a listener that has a certificate of its own

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from logkeep_engine.contract.model import SET, Model, map_of, rule, rules, schema, usual
+from logkeep_engine.contract.model import SET, Model, map_of, meant, rule, rules, schema, usual
 from logkeep_engine.contract.pattern_lists import Patterns, PatternText, SomePatterns, not_a_pattern, refuse
 from logkeep_engine.contract.patterns import MAX_PATTERN_LENGTH, MAX_PATTERNS, PatternInvalid, RenameRule, check_size
 from logkeep_engine.contract.values import INT32, Duration, parse_duration
@@ -21,7 +21,14 @@ MAX_PARTITION_COUNT = 10_000
 MAX_HOLD = "3650d"
 
 TopicName = Annotated[str, Field(min_length=1, max_length=249)]
-ConfigKey = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[a-z0-9._-]+$")]
+ConfigKey = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=128,
+        pattern=meant(r"^[a-z0-9._-]+$", "a topic's configuration: lower-case letters, digits, '.', '_' and '-'"),
+    ),
+]
 
 
 class Rename(Model):

@@ -7,14 +7,16 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from logkeep_engine.contract.model import Model, schema, usual
+from logkeep_engine.contract.model import Model, meant, schema, usual
 from logkeep_engine.contract.pattern_lists import READABLE, PatternText
 from logkeep_engine.contract.values import DURATION, INT32, ArchiveBytes, Duration, parse_duration, parse_quantity
 
 AT_ONCE = "0s"
 MAX_KEPT = 10_000
 MAX_HOLDS = 100
-RunId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+GRACE = meant(f"^(0s|{DURATION})$", "0s, or a duration such as 12h or 30d, in s, m, h, d or w")
+RUN_ID = meant(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$", "the id of a run: at most 128 letters, digits, '.', '_' and '-'")
+RunId = Annotated[str, Field(pattern=RUN_ID), schema(maxLength=128)]
 
 
 def _grace(text: str) -> str:
@@ -81,7 +83,11 @@ class Retention(Model):
     hold: RetentionHold = usual(RetentionHold)
     """Topics and runs that are on hold: no limit and no erasure removes anything of them. Each run notes
     them in the archive when it begins. logkeep hold does it at once."""
-    grace: Annotated[str, AfterValidator(_grace), schema(maxLength=10, pattern=f"^(0s|{DURATION})$")] = "1d"
+    grace: Annotated[
+        str,
+        AfterValidator(_grace),
+        schema(maxLength=10, pattern=GRACE),
+    ] = "1d"
     """How long the objects of what was removed stay, such as 12h or 7d. They are deleted by the first run that succeeds
     after it, by the clock of the store, and not while a restore or a conversion reads the archive that may need them. A
     restore with spec.state writes nothing next to the archive, so only the grace protects it. 0s deletes at once."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from logkeep_engine.contract.model import Model, rules, schema
+from logkeep_engine.contract.model import Model, meant, rules, schema
 
 _KMS_ONLY = "may be set only with serverSideEncryption aws:kms"
 _KMS = "has(self.serverSideEncryption) && self.serverSideEncryption == 'aws:kms'"
@@ -38,8 +38,16 @@ class Addressing(StrEnum):
     VIRTUAL = "Virtual"
 
 
-KmsKeyId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9:/_.-]*$"), schema(maxLength=2048)]
-StorageClass = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$"), schema(maxLength=64)]
+KMS_KEY_ID = meant(
+    r"^[A-Za-z0-9][A-Za-z0-9:/_.-]*$",
+    "the id, ARN or alias of a key: letters, digits, ':', '/', '_', '.' and '-'",
+)
+KmsKeyId = Annotated[str, Field(pattern=KMS_KEY_ID), schema(maxLength=2048)]
+StorageClass = Annotated[
+    str,
+    Field(pattern=meant(r"^[A-Za-z0-9][A-Za-z0-9_-]*$", "a storage class such as STANDARD_IA")),
+    schema(maxLength=64),
+]
 
 
 class S3Options(Model):

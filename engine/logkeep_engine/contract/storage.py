@@ -11,20 +11,18 @@ from urllib.parse import unquote
 from pydantic import AfterValidator, Field, model_validator
 
 from logkeep_engine.contract.endpoints import Endpoint, Region
-from logkeep_engine.contract.model import Model, rules, schema
+from logkeep_engine.contract.model import Model, meant, rules, schema
 from logkeep_engine.contract.names import Keys
 from logkeep_engine.contract.references import SecretRef, ServerTls, StoreSecretRef
 from logkeep_engine.contract.s3_options import ArchiveS3Options, S3Options
 from logkeep_engine.contract.values import ResourceName
 
 # No character of a line break or a terminal's command: URIs stand in logs, in lists and in messages.
-URI = (
+URI = meant(
     r"^((s3|gs|az)://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](/[^/?#\x00-\x1f\x7f-\x9f]+)*/?"
-    r"|file:///[^?#\x00-\x1f\x7f-\x9f]+)$"
-)
-NOT_A_URI = (
-    "must be s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///path, without a user, a "
-    "password, a query, a fragment, empty folders and control characters; a bucket's name has 3 to 63 of a-z 0-9 . _ -"
+    r"|file:///[^?#\x00-\x1f\x7f-\x9f]+)$",
+    "s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///path, without a user, a "
+    "password, a query, a fragment, empty folders and control characters; a bucket's name has 3 to 63 of a-z 0-9 . _ -",
 )
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from logkeep_engine.contract.model import rule, schema
+from logkeep_engine.contract.model import meant, rule, schema
 
 _QUANTITY = re.compile(r"([0-9]+)(Ki|Mi|Gi|Ti|k|M|G|T)?")
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
@@ -175,8 +175,10 @@ CronExpression = Annotated[
 ]
 TimeZoneName = Annotated[str, Field(min_length=1, max_length=64)]
 DURATION = r"[1-9][0-9]{0,8}(s|m|h|d|w)"
-Duration = Annotated[str, AfterValidator(_duration), schema(maxLength=10, pattern=f"^{DURATION}$")]
-QuantityText = Annotated[str, schema(maxLength=32, pattern=r"^[0-9]+(Ki|Mi|Gi|Ti|k|M|G|T)?$")]
+DURATION_PATTERN = meant(f"^{DURATION}$", "a duration such as 12h or 30d, in s, m, h, d or w")
+Duration = Annotated[str, AfterValidator(_duration), schema(maxLength=10, pattern=DURATION_PATTERN)]
+QUANTITY = meant(r"^[0-9]+(Ki|Mi|Gi|Ti|k|M|G|T)?$", "a whole quantity of bytes such as 128Mi or 1G")
+QuantityText = Annotated[str, schema(maxLength=32, pattern=QUANTITY)]
 Quantity = Annotated[QuantityText, AfterValidator(_quantity)]
 ArchiveBytes = Annotated[
     QuantityText,
@@ -200,16 +202,25 @@ BytesPerSecond = Annotated[
     rule("quantity(self).compareTo(quantity('64Ki')) >= 0", "bytesPerSecond must be at least 64Ki"),
 ]
 # Kubernetes' quantity of CPU, in whole millicores.
-Cores = Annotated[
-    str, Field(pattern=r"^([1-9][0-9]{0,5}m|[1-9][0-9]{0,3}|[0-9]{1,3}\.[0-9]{1,3})$"), schema(maxLength=8)
-]
-HOST_PORT = r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$"
+CORES = meant(
+    r"^([1-9][0-9]{0,5}m|[1-9][0-9]{0,3}|[0-9]{1,3}\.[0-9]{1,3})$", "a number of cores such as 2, 0.5 or 250m"
+)
+Cores = Annotated[str, Field(pattern=CORES), schema(maxLength=8)]
+HOST_PORT = meant(r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$", "host:port")
 # Names of objects and of namespaces as RFC 1123 has them. They become parts of paths of the Kubernetes API.
-DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-DNS_NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+DNS_LABEL = meant(
+    r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "a name in Kubernetes: lower-case letters, digits, and '-' between them"
+)
+DNS_NAME = meant(
+    r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+    "a name in Kubernetes: lower-case letters, digits, '-', and '.' between them",
+)
 MAX_DNS_LABEL, MAX_DNS_NAME = 63, 253
 ResourceName = Annotated[str, Field(max_length=MAX_DNS_NAME, pattern=DNS_NAME)]
 NamespaceName = Annotated[str, Field(max_length=MAX_DNS_LABEL, pattern=DNS_LABEL)]
 # A key of a Secret or a ConfigMap. Kubernetes takes neither `.` nor what begins with `..`.
-SECRET_KEY = r"^\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*$"
+SECRET_KEY = meant(
+    r"^\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*$", "a key of a Secret or a ConfigMap: letters, digits, '-', '_' and '.'"
+)
+TOPIC_NAME = meant(r"^[a-zA-Z0-9._-]+$", "the name of a topic: letters, digits, '.', '_' and '-'")
 SecretKey = Annotated[str, Field(max_length=253, pattern=SECRET_KEY)]

@@ -289,7 +289,7 @@ BAD_BACKUPS = [
     (
         backup(storage={"uri": "s3://bucket", "s3": {"storageClass": "A B"}}),
         "spec.storage.s3.storageClass",
-        "match",
+        "'A B' is not a storage class such as STANDARD_IA",
     ),
     (
         backup(storage={"uri": "s3://bucket", "s3": {"serverSideEncryption": "aws:fsx"}}),
@@ -486,7 +486,7 @@ BAD_RESTORES = [
     (restore(topics={"rename": [{"from": "(", "to": "x"}]}), "spec.topics.rename[0].from", "not a regular expression"),
     (restore(limits={"bytesPerSecond": "0"}), "spec.limits.bytesPerSecond", "must be at least 64Ki"),
     (restore(schemaTopic="registry"), "spec", "schemaTopic may be set only with everything"),
-    (restore(everything=True, schemaTopic="a b"), "spec.schemaTopic", "should match pattern"),
+    (restore(everything=True, schemaTopic="a b"), "spec.schemaTopic", "'a b' is not the name of a topic: letters"),
     *(
         (restore(everything=True, topics={name: value}), "spec", "topics.rename and topics.partitions must be left out")
         for name, value in (
@@ -649,9 +649,9 @@ BAD_RESTORES = [
     (restore(ifTopicExists="Replace", confirm=["a", "a"]), "spec", "confirm names a topic twice"),
     (restore(ifTopicExists="Replace", confirm=[""]), "spec.confirm[0]", "at least 1"),
     (restore(drill={}, ifTopicExists="Resume"), "spec", "ifTopicExists may only be Fail with drill"),
-    (restore(drill={"prefix": ""}), "spec.drill.prefix", "match pattern"),
-    (restore(drill={"prefix": "a/b"}), "spec.drill.prefix", "match pattern"),
-    (restore(drill={"share": "5"}), "spec.drill.share", "match pattern"),
+    (restore(drill={"prefix": ""}), "spec.drill.prefix", "is not 1 to "),
+    (restore(drill={"prefix": "a/b"}), "spec.drill.prefix", "is not 1 to "),
+    (restore(drill={"share": "5"}), "spec.drill.share", "'5' is not a percentage such as 5%"),
     (restore(drill={"share": "0%"}), "spec.drill.share", "must be above 0% and at most 100%"),
     (restore(drill={"share": "100.1%"}), "spec.drill.share", "must be above 0% and at most 100%"),
     (restore(drill={"schedule": {"cron": "every night"}}), "spec.drill.schedule.cron", "is not a cron expression"),

@@ -39,6 +39,19 @@ def test_the_crds_their_copy_and_their_reference_are_those_of_the_models() -> No
 
 
 @pytest.mark.parametrize("kind", PLURALS)
+def test_no_text_is_refused_with_a_regular_expression(kind: str) -> None:
+    """The API server shows a `pattern` as it is; `meant` says what is meant by it."""
+
+    def patterns(part: Any) -> list[str]:
+        if isinstance(part, dict):
+            here = [part["pattern"]] if isinstance(part.get("pattern"), str) else []
+            return here + [found for inner in part.values() for found in patterns(inner)]
+        return [found for inner in part for found in patterns(inner)] if isinstance(part, list) else []
+
+    assert patterns(crd(kind)) == []
+
+
+@pytest.mark.parametrize("kind", PLURALS)
 def test_every_field_of_the_models_is_in_the_crd(kind: str) -> None:
     assert served_fields({"components": {"schemas": {kind: _published(kind)}}})[kind] == known_fields(kind)
 
