@@ -100,7 +100,7 @@ def test_a_dry_run_that_nothing_would_refuse_is_no_success() -> None:
     assert world.status.phase is Phase.DRY_RUN
     assert [world.condition(kind) for kind in ("Ready", "Reconciling", "Stalled")] == [("False", "DryRunDone")] * 3
     assert world.message().startswith(
-        "Dry run, nothing was written: would restore 80 records, 900 bytes, 1 topic (1 to be created), and leave out 7 "
+        "Dry run, nothing was written: would restore 80 records, 900 B, 1 topic (1 to be created), and leave out 7 "
         "records of aborted transactions, in about 16 s. "
         'To do it: kubectl -n team patch krst again --type merge -p \'{"spec":{"dryRun":false}}\''
     )
@@ -309,7 +309,7 @@ def test_a_backup_says_what_its_retention_would_remove() -> None:
         20,
     )
     assert (reported.retention.topic_list[0].topic, reported.retention.topic_list[0].why) == ("t00", "maxAge")
-    assert "its retention would remove 60 segments and 1 snapshot of 30 topics, 270 bytes" in world.message()
+    assert "its retention would remove 60 segments and 1 snapshot of 30 topics, 270 B" in world.message()
     assert Status.from_dict(world.status.to_dict()) == world.status
 
 

@@ -25,7 +25,7 @@ from logkeep_engine.contract.facts.values import (
     shortened,
 )
 from logkeep_engine.contract.model import replace
-from logkeep_engine.contract.values import describe_aborted, so_many
+from logkeep_engine.contract.values import describe_aborted, human_bytes, so_many
 from logkeep_engine.contract.visible import MESSAGE_MAX
 
 DRY_RUN = "DryRun"
@@ -169,7 +169,8 @@ class PlannedRetention(Facts):
     def describe(self) -> str:
         """Return the amount that would go, in words."""
         snapshots = f" and {so_many(self.snapshots, 'snapshot')}" if self.snapshots else ""
-        return f"{so_many(self.segments, 'segment')}{snapshots} of {so_many(self.topics, 'topic')}, {self.bytes} bytes"
+        topics = so_many(self.topics, "topic")
+        return f"{so_many(self.segments, 'segment')}{snapshots} of {topics}, {human_bytes(self.bytes)}"
 
 
 class DryRunReport(Facts):
@@ -240,7 +241,7 @@ class DryRunReport(Facts):
         most = "" if self.counts == EXACT else "at most "
         new = f" ({self.topics_created} to be created)" if self.topics_created else ""
         records, topics = so_many(self.records, "record"), so_many(self.topics, "topic")
-        amount = f"would {does} {most}{records}, {self.bytes} bytes, {topics}{new}"
+        amount = f"would {does} {most}{records}, {human_bytes(self.bytes)}, {topics}{new}"
         if self.aborted_records:
             amount += f", and leave out {describe_aborted(self.aborted_records)}"
         if self.seconds is not None:
