@@ -22,6 +22,8 @@ LEFT, RIGHT, TOP = 100, 860, 8
 _BELOW = 30
 _LINES = 4  # across a plot, at most
 _TICKS = 8  # below it, at most
+_CUT = 24  # as wide is a cut
+_LETTER = 6.6
 _LAST_YEARS = 253_000_000_000_000  # years after 9987: a record may say any, and calendars end
 _SECOND, _MINUTE, _DAY = 1000, 60_000, 86_400_000
 _TICK_WIDTHS = (
@@ -94,12 +96,46 @@ def _cell(value: str) -> Html:
     return value if isinstance(value, Html) else escaped(value)
 
 
-def plot(parts: Iterable[str], begin: int, end: int) -> str:
-    """Return a plot of these parts above an axis of the times from `begin` to `end` (ms since the epoch)."""
+class Axis:
+    """The times from `begin` to `end` (ms since the epoch) below a plot, without those of the `cuts`: from, to."""
+
+    def __init__(self, begin: int, end: int, cuts: Sequence[tuple[int, int]] = ()) -> None:
+        starts, ends = [begin, *(cut[1] for cut in cuts)], [*(cut[0] for cut in cuts), end]
+        room = RIGHT - LEFT - _CUT * len(cuts)
+        self.scale = room / sum(last - first for first, last in zip(starts, ends, strict=True))
+        self._parts: list[tuple[int, int, float]] = []  # the last one is where the axis ends
+        left = float(LEFT)
+        for first, last in zip(starts, ends, strict=True):
+            self._parts.append((first, last, left))
+            left += (last - first) * self.scale + _CUT
+
+    def at(self, ms: int) -> float:
+        """Return where a time is that is not in a cut."""
+        first, _, left = next(part for part in reversed(self._parts) if part[0] <= ms or part is self._parts[0])
+        return left + (ms - first) * self.scale
+
+    def drawn(self) -> Iterator[str]:
+        """Yield the line with its times, and its cuts."""
+        taken = 0.0
+        for first, last, left in self._parts:
+            right = left + (last - first) * self.scale
+            yield f'<line class="axis" x1="{left:.2f}" y1="{HEIGHT}" x2="{right:.2f}" y2="{HEIGHT}"/>'
+            if left > LEFT:
+                for x in (left - 0.65 * _CUT, left - 0.35 * _CUT):
+                    yield f'<line class="axis" x1="{x - 3:.2f}" y1="{HEIGHT + 6}" x2="{x + 3:.2f}" y2="{HEIGHT - 6}"/>'
+            for at, label in _ticks(first, last, max(1, int(_TICKS * (right - left) / (RIGHT - LEFT)))):
+                x, half = self.at(at), _LETTER * len(label) / 2
+                yield f'<line class="axis" x1="{x:.2f}" y1="{HEIGHT}" x2="{x:.2f}" y2="{HEIGHT + 10}"/>'
+                if x - half >= taken:
+                    yield f'<text x="{x:.2f}" y="{HEIGHT + 24}" text-anchor="middle">{label}</text>'
+                    taken = x + half
+
+
+def plot(parts: Iterable[str], axis: Axis) -> str:
+    """Return a plot of these parts above an axis."""
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT + _BELOW}" width="{WIDTH}" role="img">{"".join(parts)}'
-        f'<line class="axis" x1="{LEFT}" y1="{HEIGHT}" x2="{RIGHT}" y2="{HEIGHT}"/>'
-        f"{''.join(_ticks(begin, end))}</svg>"
+        f"{''.join(axis.drawn())}</svg>"
     )
 
 
@@ -123,17 +159,14 @@ def lines(highest: int, words: Callable[[int], str], *, binary: bool) -> Iterato
         yield f'<text x="{LEFT - 8}" y="{y + 4:.2f}" text-anchor="end">{escaped(words(value))}</text>'
 
 
-def _ticks(begin: int, end: int) -> Iterator[str]:
-    """Times below the plot."""
-    width = next((item for item in _TICK_WIDTHS if (end - begin) // item < _TICKS), _TICK_WIDTHS[-1])
-    while (end - begin) // width >= _TICKS:
+def _ticks(begin: int, end: int, most: int) -> Iterator[tuple[int, str]]:
+    """Yield times below the plot, each with its words: about as many as `most`, or the first of all."""
+    width = next((item for item in _TICK_WIDTHS if (end - begin) // item < most), _TICK_WIDTHS[-1])
+    while (end - begin) // width >= most:
         width *= 10
     pattern = "%Y-%m-%d" if width >= _DAY else "%m-%d %H:%M" if width >= _MINUTE else "%H:%M:%S"
-    for at in _moments(begin, end, width):
-        x = LEFT + (at - begin) / (end - begin) * (RIGHT - LEFT)
-        label = _formatted(pattern, at) + (f".{at % _SECOND:03}" if width < _SECOND else "")
-        yield f'<line class="axis" x1="{x:.2f}" y1="{HEIGHT}" x2="{x:.2f}" y2="{HEIGHT + 10}"/>'
-        yield f'<text x="{x:.2f}" y="{HEIGHT + 24}" text-anchor="middle">{label}</text>'
+    for at in list(_moments(begin, end, width)) or [begin]:
+        yield at, _formatted(pattern, at) + (f".{at % _SECOND:03}" if width < _SECOND else "")
 
 
 def _moments(begin: int, end: int, width: int) -> Iterator[int]:

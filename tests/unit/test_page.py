@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.page import Html, document, escaped, plot, rectangle, table
+from logkeep_engine.page import Axis, Html, document, escaped, plot, rectangle, table
 from tests.unit.hostile import HOSTILE, doing
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +36,7 @@ def test_only_the_page_escapes() -> None:
 
 def ticks(begin: str, end: str) -> list[str]:
     span = [int(datetime.fromisoformat(f"{text}+00:00").timestamp() * 1000) for text in (begin, end)]
-    return re.findall(r'text-anchor="middle">([^<]+)<', plot([], *span))
+    return re.findall(r'text-anchor="middle">([^<]+)<', plot([], Axis(span[0], span[1])))
 
 
 @pytest.mark.parametrize(
@@ -58,5 +58,5 @@ def test_an_axis_has_round_times(begin: str, end: str, expected: list[str]) -> N
 
 
 def test_times_beyond_all_calendars_have_an_axis() -> None:
-    assert "<svg" in plot([], 0, (1 << 63) - 1)
-    assert "<svg" in plot([], (1 << 63) - 9, (1 << 63) - 1)
+    assert "<svg" in plot([], Axis(0, (1 << 63) - 1))
+    assert "<svg" in plot([], Axis((1 << 63) - 9, (1 << 63) - 1))

@@ -1,11 +1,12 @@
 """The plots of a verification's report show what there is, whatever the times of records are."""
 
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
 
 from logkeep_engine.archive.maintenance.record_digests import RecordTimes
-from logkeep_engine.page import WIDTH
+from logkeep_engine.page import LEFT, RIGHT, WIDTH
 from logkeep_engine.restore.verification.plots import plots_of
 
 TIME = 1_700_000_000_000 >> 20 << 20
@@ -68,6 +69,29 @@ def test_few_records_of_wrong_clocks_leave_room_for_the_others() -> None:
     assert caption(parsed(plots_of(many, many))).startswith("From 1970-01-01 ")
     nearby = times({TIME - MINUTE: 1, **usual})
     assert "other times" not in caption(parsed(plots_of(nearby, nearby)))
+
+
+def test_years_without_a_record_are_cut_out_of_the_axis() -> None:
+    year = 365 * 24 * 60 * MINUTE
+    old, new = TIME - 10 * year, TIME
+    found = times({start + 7 * 24 * 60 * MINUTE * week: 1000 for start in (old, new) for week in range(26)}, shift=30)
+    parts = plots_of(found, found)
+    tree = parsed(parts)
+    assert "From 2014-" in caption(tree)
+    assert caption(tree).endswith("there is nothing, and the axis is cut.")
+    bars = sorted(float(bar.get("x", 0)) for bar in drawn(parsed(parts[3:4]), "before"))
+    gaps = sorted(after - before for before, after in pairwise(bars))
+    assert gaps[-1] < 24 + 2 * gaps[-2], "the cut is narrow, and all else has the room"
+    assert LEFT <= bars[0] < bars[-1] < RIGHT
+    years = {text[:4] for text in texts(tree) if text.count("-") == 2}
+    assert years == {"2013", "2014", "2023", "2024"} & years
+    assert {"2014", "2024"} <= years
+    whole = times({old + 7 * 24 * 60 * MINUTE * week: 1000 for week in range(520)}, shift=30)
+    assert "cut" not in caption(parsed(plots_of(whole, whole)))
+    ends = times({old: 1000, new: 1000}, shift=30)
+    tree = parsed(plots_of(ends, ends))
+    assert [len(drawn(tree, name)) for name in ("before", "after")] == [4, 4]
+    assert len({round(float(bar.get("x", 0))) for bar in drawn(tree, "after")}) == 2
 
 
 def test_records_without_a_time_are_counted() -> None:

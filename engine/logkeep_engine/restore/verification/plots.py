@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, pairwise
 
 from logkeep_engine.archive.maintenance.record_digests import RecordTimes
-from logkeep_engine.page import HEIGHT, LEFT, RIGHT, TOP, bytes_in_words, lines, moment, plot, rectangle
+from logkeep_engine.page import HEIGHT, TOP, Axis, bytes_in_words, lines, moment, plot, rectangle
 
 _FAR = 10
 _FEW = 200
+_LONG = 3
 
 Counts = dict[int, tuple[int, int]]
 """Records and bytes by the number of their bucket. -1: no time."""
@@ -24,6 +25,10 @@ def plots_of(before: RecordTimes, after: RecordTimes) -> list[str]:
         return []
     first, last = _middle(both, numbers)
     shown = f"From {moment(first << shift)} to {moment((last + 1) << shift)} UTC."
+    cuts = [(begin << shift, end << shift) for begin, end in _empty([n for n in numbers if first <= n <= last])]
+    for begin, end in cuts:
+        shown += f" From {moment(begin)} to {moment(end)} there is nothing, and the axis is cut."
+    axis = Axis(first << shift, (last + 1) << shift, cuts)
     key = (
         '<p class="key"><span style="background:#c3cbd6"></span>archive<span style="background:#2f6fd0"></span>target'
         '<span style="background:#c8281c"></span>not the same</p>'
@@ -32,11 +37,11 @@ def plots_of(before: RecordTimes, after: RecordTimes) -> list[str]:
         "<h2>Records over time</h2>",
         f"<p>{shown}{_outside(both, first, last)}</p>",
         key,
-        _bars(both, shift, (first, last), 0),
+        _bars(both, shift, (first, last), axis, 0),
         "<h2>Bytes over time</h2>",
         "<p>Timestamps, keys, values and headers, before compression.</p>",
         key,
-        _bars(both, shift, (first, last), 1),
+        _bars(both, shift, (first, last), axis, 1),
     ]
 
 
@@ -60,6 +65,13 @@ def _middle(both: Sequence[Counts], numbers: Sequence[int]) -> tuple[int, int]:
         return numbers[0], numbers[-1]
     near = [number for number in numbers if first - wide <= number <= last + wide]
     return near[0], near[-1]
+
+
+def _empty(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the buckets between these, from and to, that are empty for more than a third of all that is shown: years
+    without a record would leave no room for the rest."""
+    most = (numbers[-1] + 1 - numbers[0]) / _LONG
+    return [(one + 1, other) for one, other in pairwise(numbers) if other - one - 1 > most]
 
 
 def _behind(weights: Sequence[int], few: int) -> int:
@@ -87,7 +99,7 @@ def _outside(both: Sequence[Counts], first: int, last: int) -> str:
     return text
 
 
-def _bars(both: Sequence[Counts], shift: int, bounds: tuple[int, int], which: int) -> str:
+def _bars(both: Sequence[Counts], shift: int, bounds: tuple[int, int], axis: Axis, which: int) -> str:
     """Return the records (`which` 0) or the bytes (1) of both sides as bars."""
     first, end = bounds[0], bounds[1] + 1
     words = bytes_in_words if which else _records_in_words
@@ -96,20 +108,20 @@ def _bars(both: Sequence[Counts], shift: int, bounds: tuple[int, int], which: in
         for counts in both
     ]
     highest = max(chain.from_iterable(side.values() for side in values), default=1)
-    wide = (RIGHT - LEFT) / (end - first)
+    wide = axis.scale * (1 << shift)
     parts = list(lines(highest, words, binary=bool(which)))
     for name, side, share in (("before", values[0], 0.9), ("after", values[1], 0.45)):
         for number in sorted(side):
             size = max(1.0, side[number] / highest * (HEIGHT - TOP))
-            at, width = LEFT + (number - first + (1 - share) / 2) * wide, max(0.7, share * wide)
+            at, width = axis.at(number << shift) + (1 - share) / 2 * wide, max(0.7, share * wide)
             label = f"{moment(number << shift)}: {words(side[number])}"
             parts.append(rectangle(name, at, HEIGHT - size, width, size, label))
     for number in sorted(values[0].keys() | values[1].keys()):
         sides = [side.get(number, 0) for side in values]
         if sides[0] != sides[1]:
             label = f"{moment(number << shift)}: {words(sides[0])} in the archive, {words(sides[1])} in the target"
-            parts.append(rectangle("differs", LEFT + (number - first) * wide, HEIGHT + 1, max(3.0, wide), 5, label))
-    return plot(parts, first << shift, end << shift)
+            parts.append(rectangle("differs", axis.at(number << shift), HEIGHT + 1, max(3.0, wide), 5, label))
+    return plot(parts, axis)
 
 
 def _records_in_words(count: int) -> str:

@@ -19,6 +19,7 @@ from logkeep_engine.page import (
     LEFT,
     RIGHT,
     TOP,
+    Axis,
     bytes_in_words,
     document,
     escaped,
@@ -82,7 +83,7 @@ def _archived(runs: Sequence[BackedUp]) -> Iterator[str]:
         parts.append(rectangle("after", at, HEIGHT - high, wide, high, label))
     yield "<h2>What runs have archived</h2>"
     yield "<p>Bytes of logs, or of records, by the ends of the runs. Times are UTC.</p>"
-    yield plot(parts, first, end)
+    yield plot(parts, Axis(first, end))
 
 
 def _projected(cost: ArchiveCost, words: CostWords) -> Iterator[str]:
@@ -101,7 +102,7 @@ def _projected(cost: ArchiveCost, words: CostWords) -> Iterator[str]:
         key += '<span style="background:#2f6fd0"></span>with the retention'
     yield "<h2>What is stored in a year</h2>"
     yield f'<p class="key">{key}</p>'
-    yield plot(parts, cost.time, cost.time + last * DAY_MS)
+    yield plot(parts, Axis(cost.time, cost.time + last * DAY_MS))
     yield _table(*projected_of(cost, words))
 
 
