@@ -36,6 +36,7 @@ def reread(*, gaps: bool) -> ArchiveState:
         (None, 5000, "1970-01-01T00:00:05"),
         (None, 1, "1970-01-01T00:00:00.001"),
         (100, None, None),
+        (0, None, None),
         (None, 5001, None),
         (None, None, None),
     ],

@@ -416,6 +416,20 @@ def test_whether_what_an_erasure_has_rewritten_had_been_compacted_before_is_unkn
     with pytest.raises(SpecError, match=r"exact from offset 3 on, not at offset 2: .*, or were erased since"):
         topic.restored(2)
     assert [record.key for record in topic.restored(3)] == [b"a", b"c"]
+    for before_all in ({"asOf": iso(NOON - 1)}, {"offsets": [{"topic": "orders", "partition": 0, "offset": 0}]}):
+        seen = topic.seen(point=before_all)
+        assert seen.segments.get(KEY, ()) == (), "below the first record no record can be missing"
+
+
+def test_before_a_first_record_that_was_erased_something_may_have_been_overwritten(storage: Storage) -> None:
+    topic = CompactedTopic(storage)
+    topic.write([(b"a", b"1"), (b"b", b"1"), (b"c", b"1")])
+    topic.back_up("one", spec_of(storage.uri, compactedTopics="Log", snapshots=None))
+    assert erased(storage, b"a").outcome == "Succeeded"
+    with pytest.raises(SpecError, match=r"exact from offset 3 on, not at offset 1: .*, or were erased since"):
+        topic.seen(point={"asOf": iso(NOON - 1)})
+    assert topic.seen(point={"offsets": [{"topic": "orders", "partition": 0, "offset": 0}]}).segments.get(KEY, ()) == ()
+    assert [record.key for record in topic.restored(3)] == [b"b", b"c"]
 
 
 def archive_transactions(storage: Storage) -> Archive:

@@ -89,7 +89,8 @@ def refuse_inexact(
     archived: ArchiveState, topics: Iterable[TopicEntry], ends: Mapping[Partition, int], before: int | None = None
 ) -> None:
     """Raises SpecError if a partition of these topics ends where its generation is not exact: at the offset in `ends`,
-    or at records of the time `before` (ms) or later. So it does for a point between two backups, if the later one has
+    or at records of the time `before` (ms) or later. An end below which no offset is missing is exact, such as that in
+    front of the first record. So it does for a point between two backups, if the later one has
     found records overwritten there."""
     refuse_exact_nowhere(archived, topics)
     found = [
@@ -98,7 +99,7 @@ def refuse_inexact(
         if known.exact_from != NOWHERE
         for latest in [last_time(archived, key, known.exact)]
         if (ends.get(key, known.exact) < known.exact or (before is not None and latest >= before))
-        and not is_dense(archived, key, known.exact)
+        and not is_dense(archived, key, min(ends.get(key, known.exact), known.exact))
     ]
     if found:
         topic, key, known, _ = found[0]
