@@ -210,7 +210,7 @@ PACKAGES: Mapping[str, Near] = {
                 "test_compatibility.py", "test_docstrings.py", "test_glossary.py", "test_links.py", "test_profiles.py"
             ),
             *_unit("test_listed.py", "test_locked.py", "test_names.py", "test_release.py", "test_repository_layout.py"),
-            *_unit("test_shell.py", "test_site.py", "test_workflows.py"),
+            *_unit("test_shell.py", "test_site.py", "test_workflows.py", "test_documented_*.py"),
         ),
         (
             *_broker("bed*", "compare", "quickstart"),

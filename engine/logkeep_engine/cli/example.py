@@ -25,7 +25,7 @@ spec:
     include: ["orders.*", "customers"]  # regular expressions for whole names
     # exclude: [".*-scratch"]
   storage:
-    uri: s3://backups/nightly  # or gs://bucket/prefix, az://container/prefix, file:///folder
+    uri: s3://backups/kafka-prod  # or gs://bucket/prefix, az://container/prefix, file:///folder
     # The URL of a store that is not Amazon's or Google's. In Kubernetes engine.allowed.endpoints of the chart has it.
     # endpoint: https://s3.example.com
     # region: eu-central-1
@@ -49,7 +49,7 @@ metadata:
 spec:
   source:
     storage:  # with the operator also `backupRef: {name: nightly}` in its place
-      uri: s3://backups/nightly
+      uri: s3://backups/kafka-prod
       # endpoint: https://s3.example.com
       # region: eu-central-1
       # credentials: {secretRef: {name: archive-s3}}

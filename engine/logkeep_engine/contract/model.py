@@ -49,7 +49,7 @@ def map_of(*names: str) -> Any:
 
 
 MEANT: dict[str, str] = {}
-"""What a text must be that a pattern takes, for a sentence in place of the pattern."""
+"""The words that say what a text must be, by the pattern that takes it."""
 
 
 def meant(pattern: str, what: str) -> str:
