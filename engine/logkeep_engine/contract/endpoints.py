@@ -31,6 +31,7 @@ URL = meant(
     r"^https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~%!$&'()*+,;=:@/-]*)?$",
     "https://host:port/path or http://host:port/path, without a user, a password, a query or a fragment",
 )
+NOT_A_URL = f"must be {MEANT[URL]}"
 REGION = meant(r"^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$", "the name of a region: letters, digits and '-'")
 
 ANY_ENDPOINT = "*"
