@@ -220,7 +220,7 @@ others() {
   for found in $found; do
     [[ $found == "$namespace" ]] ||
       fail "Logkeep runs in the namespace $found already, and two operators would act on the same resources." \
-        "Follow docs/start.md with that one, or give another cluster."
+        "Follow https://logkeep.dev/docs/start.html with that one, or give another cluster."
   done
 }
 

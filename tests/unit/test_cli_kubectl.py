@@ -67,6 +67,11 @@ FULL = backup(
 )  # fmt: skip
 
 
+@pytest.mark.parametrize(("executors", "said"), [(0, "0 executors"), (1, "1 executor"), (2, "2 executors")])
+def test_executors_are_counted_in_words(executors: int, said: str) -> None:
+    assert lines.progress_line({"executors": executors}).endswith(f", {said}")
+
+
 def test_drills_of_an_archive_are_reported() -> None:
     failed = condition("Verified", "False", "RecordsDiffer", "one record differs")
     drill = {"lastGoodTime": "2026-11-21T02:00:00Z", "recovery": "12m 5s", "progress": "10/200", "report": "s3://r"}

@@ -341,7 +341,7 @@ def progress_line(progress: Body) -> str:
     if progress.get("secondsLeft") is not None:
         lines.append(f"{human_duration(int(progress['secondsLeft']))} left")
     if progress.get("executors") is not None:
-        lines.append(f"{progress['executors']} executors")
+        lines.append(so_many(progress["executors"], "executor"))
     return ", ".join(lines)
 
 
