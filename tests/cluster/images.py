@@ -28,7 +28,13 @@ from tests.cluster import cache, kernel, names, system
 
 ROOT = Path(__file__).parents[2]
 DEBIAN = "bookworm"
-BASE = f"localhost/debian:{DEBIAN}-slim"
+ARCHIVES = f"""\
+deb http://deb.debian.org/debian {DEBIAN} main
+deb http://deb.debian.org/debian {DEBIAN}-updates main
+deb http://deb.debian.org/debian-security {DEBIAN}-security main
+"""
+"""Where images have Debian's packages from, as Debian's own image has them: debootstrap knows the first one only."""
+BASE = f"localhost/debootstrap:{DEBIAN}-{cache.digest(ARCHIVES)}"
 PAUSE = "localhost/pause:1"
 KERNEL = Path(logkeep_kernel.__file__).resolve()
 """The compiled kernel of these tests. The images take it as it is: nothing is compiled in them."""
@@ -197,7 +203,7 @@ def _base_layout() -> Path:
         *(ROOT / "docker" / f for f in ("classes.py", "requirements.py", "trim.sh")),
     ]
 
-    key = cache.digest(requirements, *files)
+    key = cache.digest(requirements, BASE, *files)
 
     def produce(folder: Path) -> None:
         with cache.locked("buildah"):
@@ -302,7 +308,7 @@ def _names() -> list[str]:
 
 def _build_base() -> None:
     """`debian:bookworm-slim` without an image registry: what debootstrap installs, less documentation and lists. It
-    compares each package with what Debian has signed."""
+    compares each package with what Debian has signed, and apt does, which then brings security updates."""
     with _context() as context:
         system.run(
             [
@@ -317,6 +323,7 @@ def _build_base() -> None:
         )
         for part in _NOT_IN_SLIM:
             shutil.rmtree(context / "base" / part, ignore_errors=True)
+        (context / "base/etc/apt/sources.list").write_text(ARCHIVES)
         (context / "Dockerfile").write_text('FROM scratch\nCOPY base/ /\nCMD ["bash"]\n')
         _buildah("bud", "--tag", BASE, context)
 

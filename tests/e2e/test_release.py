@@ -71,6 +71,15 @@ def test_krew_installs_the_plugin_and_kubectl_runs_it(files: Path, logkeep: Inst
     assert done.stderr == "There is no KafkaBackup in namespace kube-system.\n"
 
 
+def test_images_have_debians_security_updates() -> None:
+    """A base of debootstrap alone has Debian's point releases, months apart. Images have what apt asks for."""
+    for target, archive in images.archives().items():
+        sources = archive.read("etc/apt/sources.list").decode().splitlines()
+        assert [line.split()[2] for line in sources] == ["bookworm", "bookworm-updates", "bookworm-security"], target
+        (base,) = json.loads(archive.read("usr/share/logkeep/sbom.cdx.json"))["metadata"]["component"]["properties"]
+        assert base == {"name": "logkeep:base", "value": images.BASE}
+
+
 def test_what_is_in_a_file_is_listed_beside_it(files: Path) -> None:
     listed = {path.name.removesuffix(".cdx.json"): path.read_text() for path in files.glob("*.cdx.json")}
     here = images.architecture()
