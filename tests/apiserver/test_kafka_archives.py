@@ -241,6 +241,24 @@ def test_a_restore_by_reference_holds_the_archive_to_the_newest_commit_and_is_sh
     assert "a restore has one source; create another KafkaRestore" in ready["message"]
 
 
+def test_a_restore_that_has_begun_waits_where_its_archive_is_in_another_store(
+    namespace: Namespace, operator_kubeconfig: Path, tmp_path: Path
+) -> None:
+    first, second = "https://first:9000", "https://second:9000"
+    log = tmp_path / "log"
+    with Operator(operator_kubeconfig, namespace.name, log, LOGKEEP_ALLOWED_ENDPOINTS=f"{first},{second}"):
+        archive(namespace, endpoint=first)
+        applied(namespace, RESTORE, "KafkaRestore", "again")
+        job = namespace.job()
+        archive(namespace, endpoint=second)
+        namespace.kubectl("delete", "job", job["metadata"]["name"])
+        ready = namespace.reason("krst", "again", "InvalidSpec")
+        assert f"has begun with {STORAGE['uri']} at {first}, and has its state there" in ready["message"]
+        assert namespace.items("jobs") == []
+        archive(namespace, endpoint=first)
+        assert run_id_of(namespace.job()) == run_id_of(job)
+
+
 def test_of_two_backups_by_reference_the_one_that_has_written_keeps_the_archive(
     namespace: Namespace, operator: Operator
 ) -> None:
