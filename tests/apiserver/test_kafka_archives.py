@@ -343,10 +343,10 @@ def test_the_api_server_takes_no_storage_but_that_of_an_archive(api: ApiServer, 
     applied(namespace, backup_spec(), name="before")
     values = ("--set", "engine.allowed.inlineStorage=false")
     policy = chart("--show-only", "templates/inline-storage-policy.yaml", *values)
+    names = (f"probe-{number}" for number in count())  # what is there already may stay
     api.kubectl("apply", "-f", "-", stdin=policy)
     try:
         refusal = "only a KafkaArchive may have a storage (the chart's engine.allowed.inlineStorage is false); name one"
-        names = (f"probe-{number}" for number in count())  # what is there already may stay
         wait_for("the policy", lambda: refusal in namespace.apply("KafkaBackup", next(names), backup_spec()).stderr)
         inline = restore_spec(source={"storage": STORAGE})
         assert f"spec.source.storage: {refusal}" in namespace.apply("KafkaRestore", "again", inline).stderr
@@ -363,3 +363,5 @@ def test_the_api_server_takes_no_storage_but_that_of_an_archive(api: ApiServer, 
         assert refusal in namespace.apply("KafkaBackup", "before", backup_spec()).stderr
     finally:
         api.kubectl("delete", "-f", "-", stdin=policy)
+    # It holds for a moment after it is gone, in the namespaces of other tests, too.
+    wait_for("its end", lambda: namespace.apply("KafkaBackup", next(names), backup_spec()).returncode == 0)
