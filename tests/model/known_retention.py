@@ -355,3 +355,18 @@ REPLACED_AND_TOO_MUCH = history(
     Write(),
     Backup(retains=True),
 )
+# A merge across the offset from which on a generation is exact would give its last times to what follows.
+MERGED_ACROSS_EXACT = history(
+    Settings("compact", max_bytes=900),
+    Write("acA"),
+    Backup(),
+    Write("bBA", commits=False),
+    Backup(),
+    Backup(),
+    Write("bcB"),
+    Write("BbdA"),
+    Backup(retains=True, generation="whole"),
+    SetPolicy("delete"),
+    Write("acd"),
+    Backup(retains=True, merges=2),
+)

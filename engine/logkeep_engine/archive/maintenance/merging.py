@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.entry import Layout, PackFiles, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
-from logkeep_engine.archive.catalog.generations import passive_of
+from logkeep_engine.archive.catalog.generations import generation_of
 from logkeep_engine.archive.catalog.held_lines import PartitionFacts
 from logkeep_engine.archive.catalog.held_tables import removed_tables, tables_of
 from logkeep_engine.archive.catalog.packed import PackedSegments, PackId, packs_of
@@ -83,8 +83,8 @@ def moves_of(state: ArchiveState, rules: MergeRules) -> list[SegmentMove]:
             continue
         tables[key, line] = segments
         rows = facts[key, line] = list(packed_facts(segments.packed))
-        passive = passive_of(state, key)
-        apart = None if passive is None else passive.end
+        known = generation_of(state, key)
+        apart = [known.exact] if known.passive is None else [known.exact, known.passive.end]
         for numbers in _to_merge(rows, _begins(state.own_facts(key)[line], rows[0].start), ends, rules, apart):
             merged.setdefault((key, line), set()).update(numbers)
             found.append(SegmentMove(state.topics[key[0]].name, line, tuple(segments[at] for at in numbers)))
@@ -107,11 +107,11 @@ def _begins(own: PartitionFacts, first: int) -> int:
 
 
 def _to_merge(
-    rows: Sequence[PackedFacts], begins: int, ends: Sequence[int], rules: MergeRules, apart: int | None
+    rows: Sequence[PackedFacts], begins: int, ends: Sequence[int], rules: MergeRules, apart: Sequence[int]
 ) -> Iterator[list[int]]:
     """Yield the numbers of neighbours that become one segment. The first of a line is that of `begins` if nothing is
-    missing before it. None lies across `apart`: a generation that is being read ends there, and what follows joins
-    it."""
+    missing before it. None lies across an offset of `apart`. A generation that is being read ends there, and
+    what follows joins it; or points are exact from there on, and a segment across it would have the times of both."""
     if len(rows) < rules.count:
         return
     runs = [bisect_left(ends, row.first_epoch) for row in rows]
@@ -125,12 +125,14 @@ def _to_merge(
             yield [group[at] for at in part]
 
 
-def _neighbours(rows: Sequence[PackedFacts], may: Sequence[bool], below: int, apart: int | None) -> Iterator[list[int]]:
-    """Yield the numbers of segments that lie side by side, on one side of `apart`, and are written alike."""
+def _neighbours(
+    rows: Sequence[PackedFacts], may: Sequence[bool], below: int, apart: Sequence[int]
+) -> Iterator[list[int]]:
+    """Yield the numbers of segments that lie side by side, on one side of each of `apart`, and are written alike."""
     group: list[int] = []
     for at, row in enumerate(rows):
         fits = may[at] and row.pack is not None and row.size < below and not row.legacy
-        is_after = apart is not None and row.start >= apart > rows[at - 1].start
+        is_after = any(row.start >= offset > rows[at - 1].start for offset in apart)
         if group and (is_after or not (fits and row.kind == rows[group[-1]].kind)):
             yield group
             group = []
