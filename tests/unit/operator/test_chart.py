@@ -403,7 +403,7 @@ def test_the_reference_names_every_field(kind: str, plural: str) -> None:
     for part in ("spec", "status"):
         assert set(fields_of(schema["properties"][part])) <= rows
     lines = section.split("### status")[0].replace("\n  ", " ")
-    said = set(re.findall(r"^- `[\w.]+`: (.*)$", lines, re.MULTILINE))
+    said = set(re.findall(r"^- `[\w.\[\]]+`: (.*)$", lines, re.MULTILINE))
     assert set(refusals_of(schema["properties"]["spec"])) == said
 
 
