@@ -115,8 +115,8 @@ def test_a_listener_that_wants_more_than_plaintext_is_reported_by_what_it_does(
 ) -> None:
     address: str = getattr(secure_kafka, listener)
     with pytest.raises(BrokerUnavailable) as caught:
-        ControlPlane(replace(plain(address), limits=Limits(connect=1, control=3, outage=3))).cluster_id()
-    text = f"Cannot reach a Kafka broker of {address}: {address}: the connection was closed. Tried for 3 s."
+        ControlPlane(replace(plain(address), limits=Limits(connect=3, control=6, outage=6))).cluster_id()
+    text = f"Cannot reach a Kafka broker of {address}: {address}: the connection was closed. Tried for 6 s."
     assert caught.value.message in (text, text.replace(f": {address}:", f": no broker answers: {address}:"))
     assert "the security protocol" in caught.value.hint
 

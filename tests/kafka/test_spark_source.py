@@ -228,7 +228,7 @@ def test_what_cannot_be_read_is_refused_by_name(
     for options, complaint in (
         ({"topic": unique}, "Option topic: there is no such option"),
         ({"partitions": "x"}, "Option partitions: 'x' is not a partition"),
-        ({"endpoint": "http://127.0.0.1:1"}, "Option endpoint: it has no effect on file:"),
+        ({"endpoint": "http://127.0.0.1:1"}, "Option endpoint: it has no effect on a folder: it is for s3:"),
         ({"topics": "no-such-topic"}, f"Option topics: the archive has no topic no-such-topic. It has {unique}"),
         ({"format": "Avro"}, "Option format: the archive at .* is of format Kafka, not Avro"),
     ):
