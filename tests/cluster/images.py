@@ -28,12 +28,13 @@ from tests.cluster import cache, kernel, names, system
 
 ROOT = Path(__file__).parents[2]
 DEBIAN = "bookworm"
-ARCHIVES = f"""\
-deb http://deb.debian.org/debian {DEBIAN} main
-deb http://deb.debian.org/debian {DEBIAN}-updates main
-deb http://deb.debian.org/debian-security {DEBIAN}-security main
+ARCHIVES = """\
+deb {mirror} {suite} main
+deb {mirror} {suite}-updates main
+deb {mirror}-security {suite}-security main
 """
-"""Where images have Debian's packages from, as Debian's own image has them: debootstrap knows the first one only."""
+"""Where images have Debian's packages from, as Debian's own image has them, at the mirror that debootstrap has used: it
+knows the first one only."""
 BASE = f"localhost/debootstrap:{DEBIAN}-{cache.digest(ARCHIVES)}"
 PAUSE = "localhost/pause:1"
 KERNEL = Path(logkeep_kernel.__file__).resolve()
@@ -323,7 +324,9 @@ def _build_base() -> None:
         )
         for part in _NOT_IN_SLIM:
             shutil.rmtree(context / "base" / part, ignore_errors=True)
-        (context / "base/etc/apt/sources.list").write_text(ARCHIVES)
+        sources = context / "base/etc/apt/sources.list"
+        _, mirror, suite, _ = sources.read_text().split()
+        sources.write_text(ARCHIVES.format(mirror=mirror, suite=suite))
         (context / "Dockerfile").write_text('FROM scratch\nCOPY base/ /\nCMD ["bash"]\n')
         _buildah("bud", "--tag", BASE, context)
 
