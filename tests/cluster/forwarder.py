@@ -4,31 +4,21 @@ import contextlib
 import socket
 import socketserver
 import threading
-from types import TracebackType
-from typing import Self
+
+from tests.cluster.on_loopback import OnLoopback
 
 
-class Forwarder(socketserver.ThreadingTCPServer):
+class Forwarder(OnLoopback, socketserver.ThreadingTCPServer):
     """Listens on a port of loopback from entering to leaving. Each connection leads to the `target` of its beginning,
     an address `host:port`, and stays with it."""
 
     allow_reuse_address = True
-    daemon_threads = True
-    block_on_close = False
 
     def __init__(self, port: int) -> None:
         super().__init__(("127.0.0.1", port), _Connection)
         self.target = ""
         self.led_to: list[str] = []
         """The targets of all connections so far."""
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.shutdown()
-        self.server_close()
 
 
 class _Connection(socketserver.BaseRequestHandler):

@@ -14,25 +14,22 @@ import json
 import socket
 import socketserver
 import struct
-import threading
 import time
 from calendar import timegm
-from types import TracebackType
-from typing import Self
 from urllib.parse import parse_qsl, quote, urlsplit
+
+from tests.cluster.on_loopback import OnLoopback
 
 _HANDSHAKE, _AUTHENTICATE, _API_VERSIONS = 17, 36, 18
 _DENIED = 58
 
 
-class MskFront(socketserver.ThreadingTCPServer):
+class MskFront(OnLoopback, socketserver.ThreadingTCPServer):
     """Listens on a port of loopback while in its context. `target` is the broker. `secrets`: the secret of each access
     key, `tokens` the session tokens of those that have one. `ahead`: how many seconds its clock is ahead. `logins`: the
     access key of every login, and how many logins its connection had before."""
 
     allow_reuse_address = True
-    daemon_threads = True
-    block_on_close = False
 
     def __init__(self, port: int, region: str = "eu-north-1") -> None:
         super().__init__(("127.0.0.1", port), _Connection)
@@ -47,17 +44,6 @@ class MskFront(socketserver.ThreadingTCPServer):
         self.ahead = 0.0
         self.session: float | None = None
         self.logins: list[tuple[str, int]] = []
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.shutdown()
-        self.server_close()
-
-    def handle_error(self, *_: object) -> None:
-        """A client that has gone is no news."""
 
     def check(self, token: str) -> tuple[str, float]:
         """The access key that has signed, and until when it holds. Raises ValueError with the reason."""

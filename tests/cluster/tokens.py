@@ -4,23 +4,22 @@ import base64
 import json
 import secrets
 import ssl
-import threading
 import time
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qs, unquote_plus
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
+from tests.cluster.on_loopback import OnLoopback
 from tests.cluster.pki import Certificate
 
 AUDIENCE = "kafka"
 
 
-class TokenServer(ThreadingHTTPServer):
+class TokenServer(OnLoopback, ThreadingHTTPServer):
     """Listens on loopback while in its context. It gives tokens of the grant client_credentials to the clients that it
     knows, by their secret in the header or in the body, or by an assertion that it has made itself (`assertion`).
 
@@ -28,8 +27,6 @@ class TokenServer(ThreadingHTTPServer):
     request for a token gets in place of one, a status and a document. `forges`: new tokens are signed by another key
     than brokers know. With `certificate` it speaks TLS.
     """
-
-    daemon_threads = True
 
     def __init__(self, certificate: Certificate | None = None) -> None:
         super().__init__(("127.0.0.1", 0), _Answer)
@@ -51,17 +48,6 @@ class TokenServer(ThreadingHTTPServer):
         self.asked: list[Mapping[str, str]] = []
         self.answer: tuple[int, Mapping[str, Any] | str] | None = None
         self.forges = False
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.shutdown()
-        self.server_close()
-
-    def handle_error(self, *_: object) -> None:
-        """A client that does not trust the certificate is no news."""
 
     @property
     def url(self) -> str:
