@@ -209,11 +209,8 @@ class SecurityOptions:
             "bootstrapServers": [server.strip() for server in servers.split(",") if server.strip()],
             "security": {"protocol": protocol.value},
         }
-        if self.sasl_mechanism is not None:
-            document["security"]["sasl"] = self._sasl(self.sasl_mechanism)
-        elif self.token_endpoint or self.token_scope or self.aws_region:
-            given = {"--token-endpoint": self.token_endpoint, "--token-scope": self.token_scope}
-            refuse({**given, "--aws-region": self.aws_region}, "has no effect without --sasl-mechanism")
+        if (sasl := self._sasl()) is not None:
+            document["security"]["sasl"] = sasl
         try:
             spec = parse_model(ClusterSpec, document)
         except SpecInvalid as error:
@@ -226,13 +223,18 @@ class SecurityOptions:
             ) from error
         return connection_from(spec, os.environ)
 
-    def _sasl(self, mechanism: SaslMechanism) -> dict[str, Any]:
-        """Return what a resource would say in `security.sasl`; secrets come from the environment."""
+    def _sasl(self) -> dict[str, Any] | None:
+        """Return what a resource would say in `security.sasl`, None for no login; secrets come from the environment."""
+        mechanism = self.sasl_mechanism
+        of_tokens = {"--token-endpoint": self.token_endpoint, "--token-scope": self.token_scope}
+        of_aws = {"--aws-region": self.aws_region}
+        if mechanism is None:
+            refuse(of_tokens | of_aws, "has no effect without --sasl-mechanism")
+            return None
         if mechanism is not SaslMechanism.OAUTHBEARER:
-            given = {"--token-endpoint": self.token_endpoint, "--token-scope": self.token_scope}
-            refuse(given, "has no effect: it is for OAUTHBEARER")
+            refuse(of_tokens, "has no effect: it is for OAUTHBEARER")
         if mechanism is not SaslMechanism.AWS_MSK_IAM:
-            refuse({"--aws-region": self.aws_region}, "has no effect: it is for AWS_MSK_IAM")
+            refuse(of_aws, "has no effect: it is for AWS_MSK_IAM")
         said: dict[str, Any] = {"mechanism": mechanism.value}
         if mechanism is SaslMechanism.AWS_MSK_IAM:
             region = self.aws_region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")

@@ -331,10 +331,14 @@ def _require_given_up(storage: Storage) -> None:
     """Raises StorageDenied if an upload that was given up is still there, and cannot be ended. A user who may not see
     such uploads learns nothing of it."""
     try:
-        left = [item for item in storage.unseen("") if not item.is_version]
+        left = _unfinished(storage)
     except LogkeepError:
         return
     storage.delete_unseen(left)
+
+
+def _unfinished(storage: Storage) -> list[UnseenObject]:
+    return [item for item in storage.unseen("") if not item.is_version]
 
 
 def _see_unseen(storage: Storage) -> str:
@@ -355,7 +359,7 @@ def _see_unseen(storage: Storage) -> str:
 def _seen_soon(storage: Storage) -> bool:
     until = time.monotonic() + (0 if storage.forgets_unfinished else _SEEN_AFTER)
     while True:
-        if [item for item in storage.unseen("") if not item.is_version]:
+        if _unfinished(storage):
             return True
         if time.monotonic() > until:
             return False

@@ -131,6 +131,11 @@ def _holder(resource: Resource) -> Mapping[str, Any]:
     return part if isinstance(part, Mapping) else {}
 
 
+def path_of(resource: Resource, field: str) -> str:
+    """Return the path in the spec of `storage`, `archiveRef`, or what else stands beside them."""
+    return f"spec.{field}" if resource.key.is_backup else f"spec.source.{field}"
+
+
 def storage_of(resource: Resource) -> Mapping[str, Any] | None:
     """Return the storage of the archive that a spec names itself or by a KafkaArchive, as stored; None if it names none
     or a KafkaBackup."""

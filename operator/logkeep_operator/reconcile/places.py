@@ -6,7 +6,7 @@ from __future__ import annotations
 from logkeep_engine.contract.names import KAFKA_ARCHIVE
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_operator.api import Resource, StatusOutcome
-from logkeep_operator.api.archive import storage_of
+from logkeep_operator.api.archive import path_of, storage_of
 from logkeep_operator.reconcile.runs import is_dry_run
 from logkeep_operator.resources import NotAllowed
 
@@ -26,8 +26,9 @@ def check_place(resource: Resource) -> None:
         why = "a restore has one source; create another KafkaRestore"
     where = f"KafkaArchive {resource.archive_ref!r}: {uri}" if resource.archive_ref is not None else uri
     field = "archiveRef" if resource.archive_ref is not None else "storage.uri"
-    path = f"spec.{field}" if resource.key.is_backup else f"spec.source.{field}"
-    raise SpecInvalid([(path, f"{where} is another place than {known.uri}, where the archive is: {why}")])
+    raise SpecInvalid(
+        [(path_of(resource, field), f"{where} is another place than {known.uri}, where the archive is: {why}")]
+    )
 
 
 def _is_bound(resource: Resource) -> bool:
@@ -47,8 +48,7 @@ def of_archive(resource: Resource, error: SpecInvalid) -> SpecInvalid:
     """Return the error, whose problems name the KafkaArchive for what its spec says."""
     if resource.archive_ref is None:
         return error
-    field = "spec.storage" if resource.key.is_backup else "spec.source.storage"
-    named = "spec.archiveRef" if resource.key.is_backup else "spec.source.archiveRef"
+    field, named = path_of(resource, "storage"), path_of(resource, "archiveRef")
     problems = [
         (named, f"{KAFKA_ARCHIVE} {resource.archive_ref!r}: spec.storage{path.removeprefix(field)}: {what}")
         if path == field or path.startswith(f"{field}.")

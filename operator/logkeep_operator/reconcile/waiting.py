@@ -10,6 +10,7 @@ from logkeep_engine.contract.restore_spec import KafkaRestoreSpec
 from logkeep_engine.contract.spec import KafkaBackupSpec, parse_backup
 from logkeep_engine.contract.storage import ArchiveSpec
 from logkeep_operator.api import Phase, Resource, Status
+from logkeep_operator.api.archive import path_of
 from logkeep_operator.reconcile.observed import Observed
 from logkeep_operator.resources.allowed import NotAllowed, endpoint_problems, inline_problems
 from logkeep_operator.settings import EngineSettings
@@ -75,10 +76,8 @@ def archive_place(
 
 def archive_not_found(resource: Resource, where: str = "") -> Waiting:
     """Return what a resource waits for whose spec names a KafkaArchive that is not there."""
-    field = "spec.archiveRef" if resource.key.is_backup else "spec.source.archiveRef"
-    message = (
-        f"{where}{field}: there is no KafkaArchive {resource.archive_ref!r} in namespace {resource.key.namespace}."
-    )
+    field, namespace = path_of(resource, "archiveRef"), resource.key.namespace
+    message = f"{where}{field}: there is no KafkaArchive {resource.archive_ref!r} in namespace {namespace}."
     return Waiting(ARCHIVE_NOT_FOUND, message, True, BACKUP_RECHECK_SECONDS)
 
 
