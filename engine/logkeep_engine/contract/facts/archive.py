@@ -44,7 +44,7 @@ class ArchiveSize(Facts):
     """The records that the archive holds. `size` and `growth` say `stored_bytes` and `bytes_per_day` to people."""
 
     topics: Annotated[Count | None, OnlyBackup] = None
-    """Topics of which the archive holds records."""
+    """Topics with records in the archive."""
     segments: Annotated[Count | None, OnlyBackup] = None
     """Segments in the archive."""
     objects: Annotated[Count | None, OnlyBackup] = None

@@ -89,9 +89,9 @@ def refuse_inexact(
     archived: ArchiveState, topics: Iterable[TopicEntry], ends: Mapping[Partition, int], before: int | None = None
 ) -> None:
     """Raises SpecError if a partition of these topics ends where its generation is not exact: at the offset in `ends`,
-    or at records of the time `before` (ms) or later. An end below which no offset is missing is exact, such as that in
-    front of the first record. So it does for a point between two backups, if the later one has
-    found records overwritten there."""
+    or at records of the time `before` (ms) or later. So it does for a point between two backups, if the later one has
+    found records overwritten there. An end below which no offset is missing is exact, such as that in front of the
+    first record."""
     refuse_exact_nowhere(archived, topics)
     found = [
         (topic, key, known, latest)
