@@ -1,4 +1,4 @@
-"""What servers of tests that listen in this process have in common."""
+"""The base of servers that tests run in their own process."""
 
 import socketserver
 import sys
