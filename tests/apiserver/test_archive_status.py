@@ -32,6 +32,8 @@ SIZE = ArchiveSize(
     bytes_per_day=2048,
     size="1.5 KiB",
     growth="2.0 KiB/day",
+    object_bytes=1 << 30,
+    object_bytes_per_day=1 << 28,
 )
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from logkeep_engine.contract.run import RunRequest
 from tests.apiserver.conftest import chart
-from tests.apiserver.operator import Namespace, Operator, result, run_id_of, wait_for
+from tests.apiserver.operator import ROOT, Namespace, Operator, result, run_id_of, wait_for
 from tests.apiserver.test_archive_status import report
 from tests.apiserver.test_operator import start
 from tests.cluster.apiserver import ApiServer
@@ -116,6 +117,60 @@ def test_a_backup_changes_from_inline_to_a_reference_and_back_without_another_ru
     status = namespace.phase("kbak", "nightly", "Succeeded")
     assert (status["run"]["id"], status["archive"]["commit"]) == (second, 8)
     assert len(status["history"]) == 2
+
+
+PRICES: dict[str, Any] = yaml.safe_load((ROOT / "examples/prices/aws-us-east-1.yaml").read_text())
+
+
+def test_prices_give_the_cost_and_a_change_of_them_begins_no_run(namespace: Namespace, operator: Operator) -> None:
+    archive(namespace)
+    applied(namespace, BY_NAME)
+    run = succeed(namespace, namespace.job())
+    namespace.phase("kbak", "nightly", "Succeeded")
+    assert "cost" not in told(namespace, "writer", "nightly")
+
+    def costs(prices: dict[str, Any], display: str) -> dict[str, Any]:
+        assert namespace.apply("KafkaArchive", "lake", {"storage": STORAGE, "prices": prices}).returncode == 0
+
+        def look() -> dict[str, Any] | None:
+            found: dict[str, Any] = namespace.status("karc", "lake").get("cost", {})
+            return found if found.get("display") == display else None
+
+        return wait_for(f"the cost {display}", look)
+
+    before = namespace.get("kbak", "nightly")
+    cost = costs(PRICES, "0.023 USD/month")
+    assert (cost["currency"], cost["month"]) == ("USD", 0.023)
+    assert cost["monthIn30Days"] == pytest.approx(0.023 * 8.5)
+    shown = namespace.kubectl("get", "karc", "lake", "-o", "wide").stdout.splitlines()
+    assert shown[1][shown[0].index("COST") :].startswith("0.023 USD/month")
+    cost = costs(PRICES | {"currency": "EUR", "storagePerGiBMonth": 3}, "3.00 EUR/month")
+    assert (cost["currency"], cost["month"], cost["monthIn30Days"]) == ("EUR", 3, 25.5)
+    time.sleep(6)  # a resync
+    after = namespace.get("kbak", "nightly")
+    assert after["metadata"]["generation"] == before["metadata"]["generation"]
+    changed = {key for key, value in after["status"].items() if before["status"].get(key) != value}
+    assert changed <= {"conditions"}, "the risk that Kafka deletes records turns by time"
+    assert [run_id_of(job) for job in namespace.items("jobs")] == [run]
+    written = namespace.get("karc", "lake")["metadata"]["resourceVersion"]
+    time.sleep(6)
+    assert namespace.get("karc", "lake")["metadata"]["resourceVersion"] == written, "its status stays as it is"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"egressPerGiB": None}, "spec.prices.egressPerGiB: Required value"),
+        ({"storagePerGiBMonth": -1}, "spec.prices.storagePerGiBMonth in body should be greater than or equal to 0"),
+        ({"storagePerGiBMonth": "0.02"}, ".spec.prices.storagePerGiBMonth: expected numeric"),
+        ({"currency": ""}, "spec.prices.currency in body should be at least 1 chars long"),
+        ({"requestsPer1000": {"put": 1, "get": 1, "list": 1}}, "spec.prices.requestsPer1000.delete: Required value"),
+    ],
+)
+def test_prices_that_are_wrong_are_refused(namespace: Namespace, change: dict[str, Any], said: str) -> None:
+    prices = {name: value for name, value in (PRICES | change).items() if value is not None}
+    answer = namespace.apply("KafkaArchive", "lake", {"storage": STORAGE, "prices": prices})
+    assert (answer.returncode, said in answer.stderr) == (1, True), answer.stderr
 
 
 def test_another_uri_is_refused_at_the_archive_and_at_the_reference(namespace: Namespace, operator: Operator) -> None:

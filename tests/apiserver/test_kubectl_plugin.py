@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from logkeep_engine.cli.kubectl import calls
-from tests.apiserver.operator import Namespace, wait_for
+from tests.apiserver.operator import ROOT, Namespace, wait_for
 from tests.apiserver.plugin import Plugin, administrator, kubelet, user
 from tests.cluster import system, tools
 from tests.cluster.kube_api import path_of
@@ -364,6 +364,33 @@ def test_an_archive_is_shown_and_inspected_by_its_name_and_by_what_names_it(arch
     gone = logkeep("inspect", "nightly", *allowed)
     assert gone.exit_code == 2
     assert f"There is no KafkaArchive 'lake' in namespace {archived.name}." in gone.stderr
+
+
+def test_the_prices_of_an_archive_are_those_of_its_resource_unless_a_file_is_given(
+    archived: Namespace, s3: S3Server, tmp_path: Path
+) -> None:
+    logkeep, allowed = administrator(archived), ("--allow-endpoint", s3.endpoint, "--cost")
+    place, file = archived.get("kbak", "nightly")["spec"]["storage"], ROOT / "examples/prices/aws-us-east-1.yaml"
+    prices = yaml.safe_load(file.read_text()) | {"currency": "EUR"}
+    assert archived.apply("KafkaArchive", "lake", {"storage": place, "prices": prices}).returncode == 0
+    assert archived.apply("KafkaRestore", "again", restore_spec()).returncode == 0
+    for name in ("nightly", "krst/again"):
+        assert logkeep.json("inspect", name, *allowed)["currency"] is None, "it has a storage of its own"
+    named = {key: value for key, value in backup_spec().items() if key != "storage"} | {"archiveRef": {"name": "lake"}}
+    assert archived.apply("KafkaBackup", "nightly", named).returncode == 0
+    by_name = restore_spec(source={"archiveRef": {"name": "lake"}})
+    assert archived.apply("KafkaRestore", "by-name", by_name).returncode == 0
+    for name in ("lake", "nightly", "krst/by-name", "krst/again"):
+        found = logkeep.json("inspect", name, *allowed)
+        assert (found["currency"], found["month"]) == ("EUR", found["bytes"] / (1 << 30) * 0.023)
+    assert logkeep.json("inspect", "lake", *allowed, "--prices", str(file))["currency"] == "USD"
+    assert "stored" in logkeep("inspect", "lake", *allowed).stdout
+    cost = {"currency": "EUR", "month": 12.3, "monthIn30Days": 14.125, "display": "12.30 EUR/month"}
+    archived.patch("karc", "lake", {"status": {"cost": cost}}, "status")
+    shown = " ".join(logkeep("status", "lake").stdout.split())
+    assert "costs 12.30 EUR/month, 14.12 EUR/month in 30 days" in shown
+    archived.patch("karc", "lake", {"status": {"cost": {"monthIn30Days": None}}}, "status")
+    assert "costs 12.30 EUR/month " in " ".join(logkeep("status", "lake").stdout.split()) + " "
 
 
 def test_inspect_of_an_archive_on_a_volume_says_where_to_read_it(namespace: Namespace) -> None:

@@ -123,13 +123,16 @@ def test_runs_make_the_requests_that_are_reported(
         requests.take()
         return found
 
-    back_up(spec, "backup-1")
+    ended = back_up(spec, "backup-1")
     written, _ = requests.take()
     of_files = to_write_record_files(4 if settings.get("format") == "Records" else 0)
     assert (written.put, written.get) == (
         of_topics(reported(), "backup").put + of_files.put,
         of_topics(reported(), "backup").get + of_files.put,  # it asks for each of these files before it writes it
     )
+    stored = reported().stored
+    assert ended.archive is not None
+    assert ended.archive.size.object_bytes == (stored.logs + stored.indexes + stored.snapshots + stored.removed).bytes
     back_up(spec, "backup-2")
     _, idle = requests.take()
     cost = reported()

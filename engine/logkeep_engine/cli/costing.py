@@ -68,14 +68,16 @@ class CostOptions:
             raise SpecError(f"{option}: {str(problem['msg']).removeprefix('Value error, ')}") from error
 
 
-def show_cost(archive: Archive, options: CostOptions, output: Output, spec: Retention | None = None) -> None:
-    """Print what an archive costs, and write it as a page if that is asked for. `spec` is the retention of a resource.
-    Raises SpecError, and what the storage raises."""
+def show_cost(
+    archive: Archive, options: CostOptions, output: Output, spec: Retention | None = None, prices: Prices | None = None
+) -> None:
+    """Print what an archive costs, and write it as a page if that is asked for. `spec` and `prices` are what resources
+    say where no option does. Raises SpecError, and what the storage raises."""
     from logkeep_engine.archive.history.compacted import with_snapshots
     from logkeep_engine.archive.maintenance.cost.estimate import CostQuestion, cost_of
     from logkeep_engine.archive.reading.visible import shows
 
-    prices = None if options.prices is None else read_prices(options.prices)
+    prices = prices if options.prices is None else read_prices(options.prices)
     asked = CostQuestion(prices, _limits(options.retention(spec)))
     state = archive.load()
     found = cost_of(archive, state, asked, time.time_ns() // 1_000_000, shows(archive.storage, with_snapshots(state)))

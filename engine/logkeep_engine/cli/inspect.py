@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         InspectedPartition,
         InspectedTopic,
     )
+    from logkeep_engine.contract.prices import Prices
     from logkeep_engine.contract.retention import Retention
 
 
@@ -81,13 +82,14 @@ def show(
     cluster_state: bool,
     wide: bool = False,
     retention: Retention | None = None,
+    prices: Prices | None = None,
 ) -> None:
     """Print what an archive holds, what a restore to the time `at` would give, or what the archive costs, with the
-    `retention` of its resource. Raises SpecError."""
+    `retention` and the `prices` of its resources. Raises SpecError."""
     if costs.cost:
         others = {"--at": at, "--partitions": partitions, "--cluster-state": cluster_state, "--wide": wide}
         refuse(others, "has no effect with --cost, which shows nothing else")
-        show_cost(archive, costs, output, retention)
+        show_cost(archive, costs, output, retention, prices)
         return
     costs.refuse_without_cost()
     if at is None:

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 from logkeep_engine.contract.model import Model, rule
 from logkeep_engine.contract.parsing import parse_model
+from logkeep_engine.contract.prices import Prices
 from logkeep_engine.contract.storage import ArchiveSpec
 
 
 class KafkaArchiveSpec(Model):
-    """Where an archive is, and how pods log in there."""
+    """Where an archive is, how pods log in there, and what storing it costs."""
 
     storage: Annotated[
         ArchiveSpec,
@@ -23,6 +24,10 @@ class KafkaArchiveSpec(Model):
     """The place of the archive, with what pods need to reach it. The Secrets that it names are in the namespace of the
     KafkaArchive. A change of other fields than uri counts as the same change in each KafkaBackup that names it: its
     next run begins."""
+    prices: Prices | None = None
+    """Prices of the object store, as `logkeep inspect --cost --prices` takes them in a file: docs/cli.md shows one.
+    They give status.cost, and the price of what `kubectl logkeep inspect --cost` shows. No run begins when they
+    change."""
 
 
 def parse_archive(spec: Mapping[str, Any]) -> KafkaArchiveSpec:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from logkeep_engine.contract.facts.archive import Recoverable
-from logkeep_engine.contract.facts.values import Count, Listed, Timestamp
+from logkeep_engine.contract.facts.values import Count, Listed, Said, Timestamp
 from logkeep_engine.contract.model import replace, schema
 from logkeep_engine.contract.names import KAFKA_ARCHIVE, PLURALS
 from logkeep_engine.contract.objects import is_name
@@ -34,6 +34,20 @@ class VerifiedRestore(StatusPart):
     """When its run had ended."""
 
 
+class StorageCost(StatusPart):
+    """The price of storing archive.objectBytes, by spec.prices. Requests are not in it."""
+
+    currency: str | None = None
+    """The currency of spec.prices."""
+    month: float | None = None
+    """Price of a month at the present size."""
+    month_in_30_days: float | None = None
+    """Price of a month at the size of 30 days from now, at the present growth (archive.objectBytesPerDay). It is absent
+    if that is not known, if no backup writes the archive, or if its retention has maxAge or maxBytes."""
+    display: Said | None = None
+    """The price of a month for people, such as 12.30 USD/month."""
+
+
 class KafkaArchiveStatus(StatusWithConditions):
     """The facts that runs of backups and restores have reported about the archive. They stay when they are deleted."""
 
@@ -52,6 +66,8 @@ class KafkaArchiveStatus(StatusWithConditions):
     """Their names, at most 20."""
     archive: ArchiveStatus | None = None
     """The archive as the last run of its writer left it."""
+    cost: StorageCost | None = None
+    """The price of storing it, by spec.prices. Without prices, or before a run has reported the size, it is absent."""
     recovery: Recoverable | None = None
     """The records that a restore brings back, as the last run of the writer left it that tried everything."""
     drill: DrillStatus | None = None

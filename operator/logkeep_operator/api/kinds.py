@@ -136,6 +136,7 @@ RESOURCES: Mapping[str, ResourceKind] = {
             Column("Last Drill", ".status.drill.lastGoodTime"),
             Column("Age", ".metadata.creationTimestamp", "date"),
             Column("Growth", ".status.archive.growth", wide=True),
+            Column("Cost", ".status.cost.display", wide=True),
             Column("Last Write", ".status.archive.writeTime", wide=True),
             Column("Backups", ".status.backups", wide=True),
             Column("Restores", ".status.restores", wide=True),

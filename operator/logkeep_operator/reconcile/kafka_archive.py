@@ -6,7 +6,7 @@ checked. What is known stays when the backup that has reported it is deleted, si
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
@@ -16,9 +16,10 @@ from logkeep_engine.contract.checks import storage_problems
 from logkeep_engine.contract.facts.values import MAX_LISTED
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.parsing import SpecInvalid
+from logkeep_engine.contract.prices import price_text
 from logkeep_engine.contract.visible import cut
 from logkeep_operator.api import ArchiveStatus, Condition, DrillStatus, Key, Resource, StatusOutcome
-from logkeep_operator.api.archive import KafkaArchive, KafkaArchiveStatus, VerifiedRestore
+from logkeep_operator.api.archive import KafkaArchive, KafkaArchiveStatus, StorageCost, VerifiedRestore
 from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.drill import CONDITION as VERIFIED
 from logkeep_operator.reconcile.drill import DRILL_FAILED
@@ -80,6 +81,7 @@ def archive_status(
         reported = users.writer.status
         known = None if reported.archive is None else replace(reported.archive, taken_over=None)
         status = replace(status, archive=known, recovery=reported.recovery)
+    status = replace(status, cost=_cost(archive, status.archive, users.writer))
     return status, tuple(_events(archive.status, status))
 
 
@@ -104,6 +106,32 @@ def _state(archive: KafkaArchive, engine: EngineSettings) -> tuple[Condition, ..
     except SpecInvalid as error:
         return conditions.stalled(NOT_ALLOWED if isinstance(error, NotAllowed) else INVALID_SPEC, str(error))
     return conditions.ready(USABLE, _USABLE)
+
+
+def _cost(archive: KafkaArchive, known: ArchiveStatus | None, writer: Resource | None) -> StorageCost | None:
+    """Return the price of what the archive stores; None if that, or a price, is not known."""
+    if known is None or known.object_bytes is None or archive.spec.get("prices") is None:
+        return None
+    try:
+        prices = parse_archive(archive.spec).prices
+    except SpecInvalid:
+        prices = None  # Ready says why
+    if prices is None:
+        return None
+    month, daily = prices.month(known.object_bytes), known.object_bytes_per_day
+    grows = daily is not None and writer is not None and not _has_limits(writer)
+    return StorageCost(
+        currency=prices.currency,
+        month=month,
+        month_in_30_days=prices.month(known.object_bytes + 30 * (daily or 0)) if grows else None,
+        display=f"{price_text(month, prices.currency)}/month",
+    )
+
+
+def _has_limits(backup: Resource) -> bool:
+    """Return whether a backup removes what is old, or too much: then the growth of a day is not the whole of it."""
+    retention = backup.spec.get("retention")
+    return isinstance(retention, Mapping) and not retention.keys().isdisjoint(("maxAge", "maxBytes"))
 
 
 def _verified(drill: DrillStatus) -> Condition:

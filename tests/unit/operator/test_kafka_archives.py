@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from logkeep_engine.contract.facts.archive import Recoverable
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import RunOutcome
+from logkeep_engine.archive.maintenance.cost.estimate import CostQuestion, cost_of
+from logkeep_engine.archive.maintenance.growth import DAY_MS, NamedObjects, growth
+from logkeep_engine.contract.facts.archive import Recoverable, Retained
 from logkeep_engine.contract.facts.outcome import VerificationFacts
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.parsing import SpecInvalid
+from logkeep_engine.contract.prices import Prices
 from logkeep_engine.contract.spec import parse_backup
+from logkeep_engine.storage import open_uri
 from logkeep_operator.api import (
     ArchiveStatus,
     DrillStatus,
@@ -27,6 +34,7 @@ from logkeep_operator.archive_users import UsersOfArchives
 from logkeep_operator.reconcile import ArchiveUsers, archive_status, is_at_rest
 from logkeep_operator.reconcile.places import check_place, of_archive
 from logkeep_operator.reconcile.runs import wanted_run
+from tests.unit.archive.build import ORDERS, TIME, begin, chunk
 from tests.unit.operator.fake_api import FakeApi
 from tests.unit.operator.world import ENGINE, START, World, backup_spec, resource, restore_spec
 
@@ -340,6 +348,112 @@ def test_an_archive_that_no_run_could_use_says_so(storage: dict[str, Any], reaso
     assert (ready.status, ready.reason, stalled.status) == ("False", reason, "True")
     assert message in ready.message
     assert [event.reason for event in events] == [reason]
+
+
+# ---- what it costs
+
+PRICES = {
+    "currency": "EUR",
+    "storageClass": "Standard",
+    "storagePerGiBMonth": 0.5,
+    "requestsPer1000": {"put": 5, "get": 0.4, "list": 5, "delete": 0},
+    "egressPerGiB": 0.09,
+}
+GIB = 1 << 30
+
+
+def priced(**prices: Any) -> KafkaArchive:
+    return replace(lake(), spec={"storage": STORAGE, "prices": PRICES | prices})
+
+
+def stored(size: int | None, per_day: int | None = None, **more: Any) -> Resource:
+    """A backup whose run has reported the size of the archive."""
+    made = wrote("nightly", "2026-11-21T07:00:00Z")
+    assert made.status.archive is not None
+    known = replace(made.status.archive, object_bytes=size, object_bytes_per_day=per_day, **more)
+    return replace(made, status=replace(made.status, archive=known))
+
+
+def test_the_cost_is_that_of_what_is_stored_now_and_at_its_growth() -> None:
+    status, _ = told(priced(), stored(3 * GIB, GIB // 10))
+    cost = status.cost
+    assert cost is not None
+    assert (cost.currency, cost.month, cost.display) == ("EUR", 1.5, "1.50 EUR/month")
+    assert cost.month_in_30_days == pytest.approx(3.0)
+    assert KafkaArchiveStatus.from_dict(status.to_dict()) == status
+    assert status.to_dict()["cost"].keys() == {"currency", "month", "monthIn30Days", "display"}
+
+
+def test_what_is_not_known_of_the_cost_is_left_out() -> None:
+    assert told(lake(), stored(GIB))[0].cost is None, "no prices"
+    assert told(priced())[0].cost is None, "no run"
+    assert told(priced(), stored(None))[0].cost is None, "no size"
+    young = told(priced(), stored(GIB))[0].cost
+    assert young is not None
+    assert (young.month, young.month_in_30_days) == (0.5, None)
+    merged = stored(GIB, GIB, retention=Retained(deleted_segments=7))
+    for limits, later in (({}, 15.5), ({"keepFor": {"daily": 7}}, 15.5), ({"maxAge": "30d"}, None)):
+        limited = told(priced(), replace(merged, spec={**merged.spec, "retention": limits}))[0].cost
+        assert limited is not None
+        assert (limited.month, limited.month_in_30_days) == (0.5, later), "a retention holds the growth"
+    before, _ = told(priced(), merged)
+    gone = told(replace(priced(), status=before))[0].cost
+    assert gone is not None
+    assert (gone.month, gone.month_in_30_days) == (0.5, None), "nothing grows that no backup writes"
+    nothing = told(priced(), stored(0, 0))[0].cost
+    assert nothing is not None
+    assert (nothing.month, nothing.month_in_30_days, nothing.display) == (0.0, 0.0, "0.00 EUR/month")
+    small = told(priced(currency="E\u202eUR\n"), stored(1000))[0].cost
+    assert small is not None
+    assert small.display == "below 0.0001 E\\u202eUR\\n/month"
+
+
+def test_prices_that_are_wrong_are_said_and_give_no_cost() -> None:
+    status, _ = told(priced(egressPerGiB=-1), stored(GIB))
+    ready = status.condition("Ready")
+    assert ready is not None
+    assert (ready.reason, status.cost) == ("InvalidSpec", None)
+    assert ready.message == "spec.prices.egressPerGiB: Input should be greater than or equal to 0"
+
+
+def test_other_prices_change_the_cost_and_nothing_else() -> None:
+    before, _ = told(priced(), stored(GIB))
+    dearer = replace(priced(storagePerGiBMonth=2.0), status=before)
+    after, events = told(dearer, stored(GIB))
+    assert after.cost is not None
+    assert (after.cost.display, events) == ("2.00 EUR/month", [])
+    assert replace(after, cost=before.cost) == before
+    gone, _ = told(dearer)
+    assert gone.cost == after.cost, "the archive stays when its backup is deleted"
+    named = resource("KafkaBackup", BY_NAME)
+    runs = [wanted_run(made, parse_backup(made.spec)) for made in (resolved(named, lake()), resolved(named, dearer))]
+    assert runs[0] == runs[1], "no run is asked for"
+    assert dearer.place == lake().place, "it is no other storage"
+
+
+def test_the_cost_of_the_status_is_that_of_inspect(tmp_path: Path) -> None:
+    """The catalog, runs and digests, which a run does not list, are the difference."""
+    storage = open_uri(f"file://{tmp_path}/archive")
+    for number in (1, 2):
+        with begin(storage, f"run-{number}") as writer:
+            writer.commit(topics=[ORDERS], receipts=[chunk(storage, 100 * number, 100 * number + 90, epoch=number)])
+            writer.end(RunOutcome.SUCCEEDED)
+    archive = Archive.open(storage)
+    state = archive.load()
+    for number, run in enumerate(state.runs.values()):
+        state.runs[run.run_id] = replace(run, begin_time=TIME + number * DAY_MS, end_time=TIME + number * DAY_MS + 1)
+    now = TIME + 3 * DAY_MS
+    named = NamedObjects.of(state, growth(state.runs.values(), now))
+    cost = told(priced(), stored(named.bytes, named.per_day))[0].cost
+    prices = Prices.model_validate(PRICES)
+    found = cost_of(archive, state, CostQuestion(prices), now)
+    assert found.growth is not None
+    beside = found.stored.catalog + found.stored.runs + found.stored.digests
+    assert cost is not None
+    assert cost.month == pytest.approx((found.month or 0.0) - prices.month(beside.bytes))
+    later = beside.bytes + 30 * found.growth.other_per_day
+    assert cost.month_in_30_days == pytest.approx((found.projections[0].month or 0.0) - prices.month(later))
+    assert (cost.month_in_30_days or 0.0) > (cost.month or 0.0)
 
 
 # ---- who is woken

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 from logkeep_engine.archive.catalog import fields
@@ -16,6 +17,9 @@ _EPOCH, _RECORDS, _BYTES = fields.at("epoch"), fields.at("records"), fields.at("
 _FIRST, _LAST = fields.at("times.min_base_timestamp"), fields.at("times.max_timestamp")
 _STORED, _TXNINDEX = fields.at("files.stored_bytes"), fields.at("files.txnindex_bytes")
 _OBJECTS = [FILES[layout].least_objects for layout in sorted(Layout)]
+# epoch, bytes, storedBytes, the bytes of three indexes, firstEpoch, layout
+_SIZES = struct.Struct(f"<16xq16xq16xq8x3I16xI{ROW_BYTES - 114}xBx")
+_WITH_INDEXES = frozenset(map(int, (Layout.KAFKA, Layout.PACK)))
 
 
 @dataclass(slots=True)
@@ -85,6 +89,32 @@ def totals_of_segments(segments: PackedSegments) -> SegmentTotals:
         records = sums_of(segments.row(at))[0]
         found.records -= records - min(records, end - start)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentBytes:
+    """The bytes of the `logs` of some segments, or of their records, and of all their objects."""
+
+    logs: int = 0
+    objects: int = 0
+
+    def __add__(self, other: SegmentBytes) -> SegmentBytes:
+        return SegmentBytes(self.logs + other.logs, self.objects + other.objects)
+
+
+def bytes_of(rows: Rows, epochs: Container[int] = ()) -> tuple[SegmentBytes, SegmentBytes]:
+    """Return the bytes of packed rows, and of those of them that were first archived at one of these epochs."""
+    logs = objects = some_logs = some_objects = 0
+    for epoch, size, stored, index, times, transactions, first, layout in _SIZES.iter_unpack(bytes(rows)):
+        whole = size + index
+        if layout in _WITH_INDEXES:  # in other layouts these places hold other numbers
+            whole += times + transactions + (stored - size if stored else 0)
+        logs += size
+        objects += whole
+        if (first or epoch) in epochs:
+            some_logs += size
+            some_objects += whole
+    return SegmentBytes(logs, objects), SegmentBytes(some_logs, some_objects)
 
 
 def totals_of(rows: Rows, start: int = 0) -> SegmentTotals:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.facts import RunEntry
+from logkeep_engine.archive.catalog.held_tables import TableKind, held_tables, removed_tables
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.totals import SegmentBytes, bytes_of
 from logkeep_engine.contract.names import BACKUP
 
 DAY_MS = 86_400_000
@@ -30,6 +33,41 @@ class Growth:
         """Return the part of a day in what was counted between `since` and `until`."""
         return count * DAY_MS // (self.until - self.since)
 
+    def objects(self, added: SegmentBytes, held: SegmentBytes) -> float:
+        """Return the bytes of the objects that were added. Of what was `added` retention may have removed some, of
+        which only the bytes of logs are known: it took as much as what is left, or as all segments that are `held`."""
+        left = added if added.logs else held
+        return sum(run.bytes for run in self.runs) * (left.objects / left.logs if left.logs else 1.0)
+
+    def epochs(self, state: ArchiveState) -> frozenset[int]:
+        """Return the epochs at which these runs wrote."""
+        fresh, name = {run.run_id for run in self.runs}, runs_by_epoch(state)
+        return frozenset(epoch for epoch in range(1, state.epoch + 1) if name(epoch) in fresh)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedObjects:
+    """The bytes of all objects that the catalog names, and of those that retention has removed and not deleted yet.
+    `per_day` is what segments add to them in a day, None if that is not known."""
+
+    bytes: int
+    per_day: int | None
+
+    @classmethod
+    def of(cls, state: ArchiveState, grown: Growth | None) -> NamedObjects:
+        """Return those of an archive that has grown so."""
+        held, added, others = SegmentBytes(), SegmentBytes(), 0
+        epochs = frozenset[int]() if grown is None else grown.epochs(state)
+        for table in held_tables(state):
+            some, fresh = bytes_of(table.segments.packed, epochs)
+            if table.kind in (TableKind.SNAPSHOT, TableKind.OLD_SNAPSHOT):  # later ones take the place of earlier ones
+                others += some.objects
+            else:
+                held, added = held + some, added + fresh
+        others += sum(bytes_of(table.segments.packed)[0].objects for table in removed_tables(state))
+        per_day = None if grown is None else grown.per_day(round(grown.objects(added, held)))
+        return cls(held.objects + others, per_day)
+
 
 def growth(runs: Iterable[RunEntry], now: int) -> Growth | None:
     """Return the growth by the latest backups, None if it cannot be known yet. The runs up to the first that succeeded
@@ -42,3 +80,15 @@ def growth(runs: Iterable[RunEntry], now: int) -> Growth | None:
     if now - since < LEAST_GROWTH_MS:
         return None
     return Growth(since, now, tuple(run for run in backups[first + 1 :] if run.begin_time >= since))
+
+
+def runs_by_epoch(state: ArchiveState) -> Callable[[int], str]:
+    """Return a function that names the run that wrote at an epoch. The catalog has the epoch of a run's last attempt
+    only; an epoch that is the last attempt of none is of the next run with more attempts than one."""
+    last = {run.epoch: run.run_id for run in state.runs.values()}
+    retried = sorted((run.epoch, run.run_id) for run in state.runs.values() if run.attempts > 1)
+
+    def name(epoch: int) -> str:
+        return last.get(epoch) or next((run_id for later, run_id in retried if later > epoch), "")
+
+    return name

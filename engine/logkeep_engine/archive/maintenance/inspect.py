@@ -26,6 +26,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.totals import SegmentTotals, totals_of, totals_of_segments
 from logkeep_engine.archive.history.compacted import first_exact, with_snapshots
 from logkeep_engine.archive.maintenance.as_json import AsJson
+from logkeep_engine.archive.maintenance.growth import runs_by_epoch
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading.beginnings import holes
 from logkeep_engine.archive.reading.incarnations import Shows, as_counted, incarnations, taken
@@ -356,18 +357,6 @@ def _run_message(run: RunEntry) -> str:
     if before is None or before is run:
         return run.message
     return "; ".join(filter(None, (f"it had succeeded at {moment(before.end_time or 0)}, which stays", run.message)))
-
-
-def runs_by_epoch(state: ArchiveState) -> Callable[[int], str]:
-    """Return a function that names the run that wrote at an epoch. The catalog has the epoch of a run's last attempt
-    only; an epoch that is the last attempt of none is of the next run with more attempts than one."""
-    last = {run.epoch: run.run_id for run in state.runs.values()}
-    retried = sorted((run.epoch, run.run_id) for run in state.runs.values() if run.attempts > 1)
-
-    def name(epoch: int) -> str:
-        return last.get(epoch) or next((run_id for later, run_id in retried if later > epoch), "")
-
-    return name
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from logkeep_engine.archive.catalog.snapshots import NO_TIME
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.totals import SegmentTotals
 from logkeep_engine.archive.history.compacted import ExactFrom, first_exact
-from logkeep_engine.archive.maintenance.growth import growth
+from logkeep_engine.archive.maintenance.growth import NamedObjects, growth
 from logkeep_engine.archive.maintenance.points import kept_points
 from logkeep_engine.archive.maintenance.retaining import RetentionDone, RetentionRules
 from logkeep_engine.archive.maintenance.retention_items import object_bytes
@@ -59,6 +59,7 @@ def archive_report(backup: EndedBackup, connection: KafkaConnection, retained: R
         whole.add(totals)
     now = time.time_ns() // 1_000_000
     grown = growth(backup.state.runs.values(), now)
+    named = NamedObjects.of(backup.state, grown)
     reported = ask_brokers(backup, connection)
     return ArchiveReport(
         size=ArchiveSize(
@@ -71,6 +72,8 @@ def archive_report(backup: EndedBackup, connection: KafkaConnection, retained: R
             size=human_bytes(whole.stored_bytes),
             bytes_per_day=None if grown is None else grown.bytes_per_day,
             growth=None if grown is None else f"{human_bytes(grown.bytes_per_day)}/day",
+            object_bytes=named.bytes,
+            object_bytes_per_day=named.per_day,
         ),
         recovery=recovery(backup, by_topic, whole.first, reported.held),
         retention=reported.deadlines,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from logkeep_engine.cli.kubectl.lines import NOTHING, Body, Row, age, ago, archive_rows, condition_rows, part, ready
+from logkeep_engine.contract.prices import price_text
 
 
 def overview(body: Body, now: datetime, *, everywhere: bool = False) -> tuple[str, ...]:
@@ -34,6 +36,7 @@ def detail(body: Body, now: datetime) -> list[Row]:
         ("written by", str(status.get("writer") or NOTHING)),
         *(_users(status, kind) for kind in ("backup", "restore")),
         *archive_rows(status),
+        *_cost(status),
     ]
     if part(status, "archive", "writeTime"):
         rows.append(("last write", ago(part(status, "archive", "writeTime"), now)))
@@ -47,6 +50,15 @@ def detail(body: Body, now: datetime) -> list[Row]:
         text = f"{found.get('outcome')}, {ago(found.get('endTime'), now)}, KafkaRestore {found.get('restore')}"
         rows.append(("last verified restore", text))
     return rows
+
+
+def _cost(status: Body) -> list[Row]:
+    cost = part(status, "cost")
+    if not isinstance(cost, Mapping) or cost.get("month") is None:
+        return []
+    later = cost.get("monthIn30Days")
+    rises = "" if later is None else f", {price_text(float(later), str(cost.get('currency')))}/month in 30 days"
+    return [("costs", f"{cost.get('display')}{rises}")]
 
 
 def _users(status: Body, kind: str) -> Row:

@@ -27,6 +27,7 @@ from logkeep_engine.cli.output import say
 from logkeep_engine.contract import names
 from logkeep_engine.contract.names import BACKUP, KAFKA_ARCHIVE, RESTORE
 from logkeep_engine.contract.parsing import parse_model
+from logkeep_engine.contract.prices import Prices
 from logkeep_engine.contract.references import ServerTls
 from logkeep_engine.contract.retention import Retention
 from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec, secret_variables
@@ -74,6 +75,7 @@ def inspect(
                 at=at,
                 cluster_state=cluster_state,
                 retention=_retention(body),
+                prices=_prices(cluster, body) if costs.cost and costs.prices is None else None,
             )
 
 
@@ -106,9 +108,7 @@ def _place(cluster: Kubernetes, body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the storage that a resource names, as written: itself, or by a KafkaBackup or a KafkaArchive."""
     storage = _storage(body)
     if storage is None:
-        holder = _holder(cluster, body)
-        named = lines.part(holder, "spec", "archiveRef", "name")
-        storage = _storage(holder if named is None else cluster.get(KAFKA_ARCHIVE, str(named)))
+        storage = _storage(_named(cluster, body))
     if not isinstance(storage, Mapping):
         raise SpecError(f"{lines.short_name(body)} names no storage")
     return storage
@@ -125,6 +125,19 @@ def _holder(cluster: Kubernetes, body: Mapping[str, Any]) -> Mapping[str, Any]:
     if backup is not None:
         return cluster.get(BACKUP, str(backup))
     return body if archive is None else cluster.get(KAFKA_ARCHIVE, str(archive))
+
+
+def _named(cluster: Kubernetes, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the resource that has the storage which a resource names in place of one of its own."""
+    holder = _holder(cluster, body)
+    named = lines.part(holder, "spec", "archiveRef", "name")
+    return holder if named is None else cluster.get(KAFKA_ARCHIVE, str(named))
+
+
+def _prices(cluster: Kubernetes, body: Mapping[str, Any]) -> Prices | None:
+    """Return the prices that the KafkaArchive says which a resource is, or names."""
+    said = lines.part(body if _storage(body) is not None else _named(cluster, body), "spec", "prices")
+    return parse_model(Prices, said) if isinstance(said, Mapping) else None
 
 
 def _retention(body: Mapping[str, Any]) -> Retention | None:

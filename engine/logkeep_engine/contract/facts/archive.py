@@ -62,6 +62,11 @@ class ArchiveSize(Facts):
     count."""
     growth: Annotated[Said | None, OnlyBackup] = None
     """The bytesPerDay for people, such as 3.4 GiB/day."""
+    object_bytes: Annotated[Count | None, OnlyBackup] = None
+    """Bytes of all objects with segments, indexes and snapshots, and of those that retention has removed but not
+    deleted yet. The catalog, and what runs note for themselves, do not count."""
+    object_bytes_per_day: Annotated[Count | None, OnlyBackup] = None
+    """Growth of objectBytes in a day, by the same runs as bytesPerDay. What retention removes is not taken off."""
 
 
 class TopicSnapshots(Facts):

@@ -11,7 +11,8 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Commit, CommitKind
 from logkeep_engine.archive.catalog.packed import pack
-from logkeep_engine.archive.catalog.totals import totals_of
+from logkeep_engine.archive.catalog.totals import SegmentBytes, bytes_of, totals_of
+from logkeep_engine.archive.maintenance.retention_items import object_bytes
 from logkeep_engine.contract.archive_format import FormatName
 from logkeep_engine.contract.model import replace
 from logkeep_engine.errors import ArchiveMismatch
@@ -76,12 +77,26 @@ def test_objects_are_named_as_published(found: SegmentEntry, objects: dict[str, 
     assert found.objects("orders") == objects
     assert found.stem("orders") + found.log_suffix in objects
     assert totals_of(pack(found)).objects == len(objects)
+    assert bytes_of(pack(found))[0] == SegmentBytes(100, sum(objects.values()))
 
 
 @pytest.mark.parametrize("size", [0, 34])
 def test_a_transaction_index_is_an_object_if_there_is_one(size: int) -> None:
     found = in_layout(Layout.KAFKA, txnindex_bytes=size)
     assert totals_of(pack(found)).objects == len(found.objects("orders")) == (4 if size else 3)
+
+
+@pytest.mark.parametrize("layout", [Layout.KAFKA, Layout.PACK])
+@pytest.mark.parametrize("stored", [0, 17])
+def test_bytes_of_rows_are_those_of_all_objects(layout: Layout, stored: int) -> None:
+    sizes = {"index_bytes": 8, "timeindex_bytes": 12, "txnindex_bytes": 34, "stored_bytes": stored}
+    found = replace(in_layout(layout, bytes=100, **sizes), epoch=7)
+    merged = replace(found, first_epoch=5, last_epoch=7)
+    each = SegmentBytes(100, object_bytes(found))
+    assert each.objects == (stored or 100) + 54
+    assert bytes_of(pack(found) + pack(merged)) == (each + each, SegmentBytes())
+    assert bytes_of(pack(found) + pack(merged), {5}) == (each + each, each)
+    assert bytes_of(pack(found) + pack(merged), {7}) == (each + each, each)
 
 
 def test_large_numbers_take_more_digits() -> None:

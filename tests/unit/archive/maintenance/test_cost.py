@@ -21,6 +21,7 @@ from logkeep_engine.archive.maintenance.cost.estimate import CostQuestion, cost_
 from logkeep_engine.archive.maintenance.cost.page import page_of
 from logkeep_engine.archive.maintenance.cost.requests import gets, lists, puts, requests_of
 from logkeep_engine.archive.maintenance.growth import DAY_MS as DAY
+from logkeep_engine.archive.maintenance.growth import NamedObjects, growth
 from logkeep_engine.archive.maintenance.retention import RetentionLimits
 from logkeep_engine.archive.maintenance.retention_items import object_bytes
 from logkeep_engine.cli import app
@@ -70,7 +71,14 @@ def aged(archive: Archive) -> ArchiveState:
 
 
 def cost(archive: Archive, state: ArchiveState, now: int = TIME + 2 * DAY, **asked: Any) -> ArchiveCost:
-    return cost_of(archive, state, CostQuestion(**asked), now)
+    """The cost, whose figures are those that a run reports for the status of a KafkaArchive."""
+    found = cost_of(archive, state, CostQuestion(**asked), now)
+    stored, grown = found.stored, found.growth
+    assert NamedObjects.of(state, growth(state.runs.values(), now)) == NamedObjects(
+        (stored.logs + stored.indexes + stored.snapshots + stored.removed).bytes,
+        None if grown is None else grown.bytes_per_day,
+    )
+    return found
 
 
 def entries(state: ArchiveState) -> Iterator[int]:

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 
 from logkeep_engine.archive.maintenance.as_json import AsJson
 from logkeep_engine.archive.maintenance.cost.requests import RequestCount
-from logkeep_engine.contract.prices import Prices
-
-GIB = 1 << 30
+from logkeep_engine.contract.prices import GIB, Prices
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,4 +166,4 @@ class ArchiveCost(AsJson):
 
 def month_price(size: int, prices: Prices | None) -> float | None:
     """Return the price of storing this many bytes for a month."""
-    return None if prices is None else size / GIB * prices.storage_per_gib_month
+    return None if prices is None else prices.month(size)

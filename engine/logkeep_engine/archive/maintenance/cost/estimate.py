@@ -20,6 +20,7 @@ from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.held_tables import TableKind, held_tables, removed_tables
 from logkeep_engine.archive.catalog.run_note import HEARTBEAT
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.totals import SegmentBytes
 from logkeep_engine.archive.history.compacted import snapshot_of, with_snapshots
 from logkeep_engine.archive.maintenance.cost.archive_cost import (
     NOTHING_STORED,
@@ -49,7 +50,6 @@ from logkeep_engine.archive.maintenance.cost.requests import (
     to_write_record_files,
 )
 from logkeep_engine.archive.maintenance.growth import DAY_MS, growth
-from logkeep_engine.archive.maintenance.inspect import runs_by_epoch
 from logkeep_engine.archive.maintenance.retention import Expired, RetentionLimits, expired
 from logkeep_engine.archive.maintenance.retention_items import object_bytes
 from logkeep_engine.archive.moments import moment
@@ -175,7 +175,7 @@ class _Estimate:
         self._beside = ObjectsBeside.listed(archive.storage)
         self._growth = growth(state.runs.values(), now)
         self._sums = {topic_id: _Sums() for topic_id in state.topics}
-        self._sum(self._fresh_epochs())
+        self._sum(frozenset() if self._growth is None else self._growth.epochs(state))
         self._fresh = sum(sums.fresh for sums in self._sums.values())
         self._grown = self._bytes_grown()
 
@@ -212,15 +212,7 @@ class _Estimate:
             ),
         )
 
-    def _fresh_epochs(self) -> set[int]:
-        """Return the epochs of the runs by which the archive has grown lately."""
-        if self._growth is None:
-            return set()
-        fresh = {run.run_id for run in self._growth.runs}
-        name = runs_by_epoch(self._state)
-        return {epoch for epoch in range(1, self._state.epoch + 1) if name(epoch) in fresh}
-
-    def _sum(self, fresh: set[int]) -> None:
+    def _sum(self, fresh: frozenset[int]) -> None:
         """Add all segments and snapshots to the sums of their topics."""
         state = self._state
         for key in sorted({*state.segments, *state.snapshots}):
@@ -231,7 +223,7 @@ class _Estimate:
                 for entry in table.segments:
                     sums.add(name, entry, fresh=entry.archived_first in fresh, restored=False)
 
-    def _sum_partition(self, key: Partition, fresh: set[int]) -> None:
+    def _sum_partition(self, key: Partition, fresh: frozenset[int]) -> None:
         """A restore reads a snapshot, if there is one of use, and the segments after its end."""
         sums, name = self._sums[key[0]], self._state.topics[key[0]].name
         snapshots, chosen = self._state.snapshots.get(key, []), snapshot_of(self._state, key)
@@ -271,15 +263,15 @@ class _Estimate:
         )
 
     def _bytes_grown(self) -> float:
-        """Return the bytes of all objects of segments that were added lately. Retention may have removed some of them,
-        of which only the bytes of logs are known: they took as much as those that are left."""
+        """Return the bytes of all objects of segments that were added lately."""
         if self._growth is None:
             return 0.0
-        logs, stored = sum(sums.fresh_logs for sums in self._sums.values()), self._fresh
-        if not logs:
-            logs = sum(sums.log_bytes for sums in self._sums.values())
-            stored = _total(sums.stored for sums in self._sums.values()).bytes
-        return sum(run.bytes for run in self._growth.runs) * (stored / logs if logs else 1.0)
+        added = SegmentBytes(sum(sums.fresh_logs for sums in self._sums.values()), self._fresh)
+        held = SegmentBytes(
+            sum(sums.log_bytes for sums in self._sums.values()),
+            _total(sums.logs + sums.indexes for sums in self._sums.values()).bytes,
+        )
+        return self._growth.objects(added, held)
 
     def _topic_growth(self, sums: _Sums) -> int | None:
         """Return a topic's share of the growth; None if the segments that would show it are gone."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from logkeep_engine.archive.maintenance.cost.archive_cost import ArchiveCost, RequestCost, StoredObjects, TopicCost
+from logkeep_engine.contract.prices import price_text
 from logkeep_engine.contract.values import human_bytes, so_many
 
 NOT_KNOWN = "not known"
@@ -28,7 +29,7 @@ class CostWords:
         """12.30 USD"""
         if value is None or self.cost.currency is None:
             return NOTHING
-        return f"{_number(value)} {self.cost.currency}"
+        return price_text(value, self.cost.currency)
 
     def month(self, value: float | None) -> str:
         """, 12.30 USD a month"""
@@ -41,11 +42,6 @@ class CostWords:
     def heads(self, *names: str) -> tuple[str, ...]:
         """Return the heads of these columns."""
         return names if self.priced else ()
-
-
-def _number(value: float) -> str:
-    """Two digits after the point, more of a small number: it is not nothing."""
-    return f"{value:,.2f}" if value >= 0.1 or value == 0 else f"{value:.2g}" if value >= 0.0001 else "below 0.0001"
 
 
 def summary_of(cost: ArchiveCost, words: CostWords) -> Rows:
