@@ -340,10 +340,19 @@ compare() {
 }
 
 clean() {
+  if [[ $kind ]]; then
+    step "Taking away the cluster: kind delete cluster --name $namespace"
+    if kind get clusters 2>/dev/null | grep -qx "$namespace"; then
+      kind delete cluster --name "$namespace"
+    else
+      tell "there was nothing: kind has no cluster $namespace"
+    fi
+    return
+  fi
   reach
   step "Taking away what the quick start has made"
-  if [[ $kind ]]; then
-    kind delete cluster --name "$namespace"
+  if [[ ! $(k get namespace "$namespace" --ignore-not-found -o name) ]]; then
+    tell "there was nothing: the cluster has no namespace $namespace"
     return
   fi
   # Whoever looks after a resource must still be there when it goes: first the resources, then the operators.
@@ -353,8 +362,11 @@ clean() {
     [[ ! $(k get crd "$resource" --ignore-not-found -o name) ]] ||
       n delete "$resource" --all --timeout "${patience}s" | sed 's/^/   /'
   done
-  h uninstall logkeep --namespace "$namespace" --ignore-not-found --wait | sed 's/^/   /'
-  h uninstall strimzi --namespace "$namespace" --ignore-not-found --wait | sed 's/^/   /'
+  local release
+  for release in logkeep strimzi; do
+    ! h status "$release" --namespace "$namespace" >/dev/null 2>&1 ||
+      h uninstall "$release" --namespace "$namespace" --ignore-not-found --wait | sed 's/^/   /'
+  done
   k delete namespace "$namespace" --ignore-not-found --timeout "${patience}s" | sed 's/^/   /'
   tell "Left on purpose: the CRDs of Logkeep and Strimzi, with which all their resources would go" \
     "(kubectl get crds | grep -e logkeep.dev -e strimzi.io); with --kafka the topics restored.…; with --s3 the archive."

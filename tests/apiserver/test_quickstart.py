@@ -1,5 +1,6 @@
 """The resources of the quick start are what Strimzi's, Kubernetes' and our own schemas know."""
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.apiserver import strimzi
-from tests.cluster import tools
+from tests.cluster import system, tools
 from tests.cluster.apiserver import ApiServer
 from tests.cluster.logkeep import EXAMPLES, ROOT
 
@@ -20,6 +21,48 @@ def api() -> Iterator[ApiServer]:
     """An API server that keeps what these tests leave: nothing there ends a namespace."""
     with ApiServer() as server:
         yield server
+
+
+def test_clean_says_that_there_was_nothing(api: ApiServer) -> None:
+    done = quickstart(api, "--context", "test", "clean")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "   there was nothing: the cluster has no namespace logkeep-quickstart"
+    assert "uninstalled" not in done.stdout
+
+
+def test_clean_names_what_was_there_and_nothing_else(api: ApiServer, tmp_path: Path) -> None:
+    """Nothing ends a namespace here, so that the last step waits in vain."""
+    name = "logkeep-quickstart"
+    api.kubectl("create", "namespace", name)
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "Chart.yaml").write_text("{apiVersion: v2, name: logkeep, version: 0.0.1}")
+    (tmp_path / "templates/some.yaml").write_text("{apiVersion: v1, kind: ConfigMap, metadata: {name: some}}")
+    command = [str(tools.helm()), "--kubeconfig", str(api.kubeconfig), "--namespace", name]
+    system.run([*command, "install", "logkeep", str(tmp_path)])
+    done = quickstart(api, "--context", "test", "--wait", "1", "clean")
+    assert 'release "logkeep" uninstalled' in done.stdout
+    assert "strimzi" not in done.stdout
+    assert f'namespace "{name}" deleted' in done.stdout
+    api.kubectl(
+        "replace",
+        "--raw",
+        f"/api/v1/namespaces/{name}/finalize",
+        "-f",
+        "-",
+        stdin=json.dumps(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}, "spec": {"finalizers": []}}
+        ),
+    )
+
+
+def test_clean_says_that_kind_had_no_cluster(api: ApiServer, tmp_path: Path) -> None:
+    (tmp_path / "kind").write_text('#!/bin/sh\necho "$@" >>"$0.calls"\necho another\n')
+    (tmp_path / "kind").chmod(0o755)
+    programs = f"{tmp_path}:{tools.helm().parent}:{tools.kubectl().parent}:/usr/bin:/bin"
+    done = quickstart(api, "--kind", "clean", path=programs)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "   there was nothing: kind has no cluster logkeep-quickstart"
+    assert (tmp_path / "kind.calls").read_text() == "get clusters\n"
 
 
 def test_each_resource_has_only_fields_that_its_kind_has(api: ApiServer) -> None:

@@ -87,3 +87,7 @@ def test_the_quick_start_backs_up_and_restores_and_takes_away_what_it_made(
         assert node.kubectl("get", "namespace", "logkeep-quickstart", check=False).returncode == 1
         left = node.kubectl("get", "clusterroles,clusterrolebindings,validatingadmissionpolicies", "-o", "name").stdout
         assert "logkeep" not in left
+        assert 'release "logkeep" uninstalled' in gone.stdout
+        assert "strimzi" not in gone.stdout.partition("Left on purpose")[0]
+        nothing = quickstart(script, node, "clean")
+        assert (nothing.returncode, "there was nothing" in nothing.stdout) == (0, True), nothing.stdout
