@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from logkeep_engine.contract.spec import API_VERSION
 from logkeep_engine.storage import open_uri
 from tests.cluster.azure import AzureServer
 from tests.cluster.gcs import GcsServer
@@ -71,6 +73,7 @@ def test_each_kind_of_store_has_all_that_an_archive_needs(
         (f"az://{azure.create_container(unique)}/a", ("--endpoint", azure.endpoint), {"AZURE_STORAGE_KEY": azure.key}),
         (tmp_path.as_uri() + "/a", (), {}),
     )
+    (tmp_path / "a").mkdir()
     for uri, options, environ in places:
         report = check(uri, *options, "--role", "eraser", environ=environ)
         assert failed(report) == {}, report
@@ -80,6 +83,19 @@ def test_each_kind_of_store_has_all_that_an_archive_needs(
     assert gcs.objects(unique) == []
     assert azure.objects(unique) == []
     assert [path.name for path in tmp_path.rglob("*")] == ["a"]
+
+
+def test_the_place_is_that_of_a_resource_in_a_file(s3: S3Server, bucket: str, tmp_path: Path) -> None:
+    environ = keys_of(s3)
+    storage = {"uri": f"s3://{bucket}/a", "endpoint": s3.endpoint, "region": s3.region}
+    storage["credentials"] = {"secretRef": {"name": "keys"}}  # type: ignore[assignment]
+    file = tmp_path / "archive.yaml"
+    file.write_text(yaml.safe_dump({"apiVersion": API_VERSION, "kind": "KafkaArchive", "spec": {"storage": storage}}))
+    report = check("-f", str(file), environ=environ, constants=SMALL_PARTS)
+    assert (report["uri"], report["usable"]) == (storage["uri"], True)
+    lacking = logkeep("storage", "check", "-f", str(file), environ=dict.fromkeys(environ, ""))
+    assert lacking.returncode == 2
+    assert "AWS_ACCESS_KEY_ID" in lacking.stderr
 
 
 # ---- rights that are missing

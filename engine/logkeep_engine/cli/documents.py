@@ -10,8 +10,11 @@ from typing import Any
 import yaml
 
 from logkeep_engine.archive.catalog.claim import ArchiveClaim, Owner
-from logkeep_engine.contract.names import BACKUP, RESTORE
-from logkeep_engine.contract.spec import API_VERSION
+from logkeep_engine.contract.archive_spec import parse_archive
+from logkeep_engine.contract.names import BACKUP, KAFKA_ARCHIVE, RESTORE
+from logkeep_engine.contract.restore_spec import parse_restore
+from logkeep_engine.contract.spec import API_VERSION, parse_backup
+from logkeep_engine.contract.storage import ArchiveSpec
 from logkeep_engine.errors import SpecError
 
 
@@ -90,6 +93,38 @@ def read_document(file: str, kind: str) -> dict[str, Any]:
             f"{name}: {len(found)} documents of kind {kind}", hint="A run is for one resource: split the file."
         )
     return check_envelope(found[0], name)
+
+
+def read_place(file: str) -> ArchiveSpec:
+    """Return the place of the one archive that the resources in a YAML file (`-`: standard input) name, itself or by
+    one that is in the file, too. Raises SpecError, SpecInvalid."""
+    name, kinds = name_of(file), (KAFKA_ARCHIVE, BACKUP, RESTORE)
+    said = "KafkaArchive, KafkaBackup or KafkaRestore"
+    found = [check_envelope(item, name) for item in load_documents(file, said) if item.get("kind") in kinds]
+    if not found:
+        raise SpecError(f"{name}: holds no {said}")
+    places = [_place(item) for item in [item for item in found if not _is_by_reference(item)] or found]
+    if any(place != places[0] for place in places):
+        raise SpecError(f"{name}: its resources name several places", hint="One is tried at a time: split the file.")
+    return places[0]
+
+
+def _place(document: Mapping[str, Any]) -> ArchiveSpec:
+    spec = document["spec"]
+    if document["kind"] == KAFKA_ARCHIVE:
+        return parse_archive(spec).storage
+    if document["kind"] == BACKUP:
+        return parse_backup(spec).place
+    from logkeep_engine.restore.model.state import archive_place
+
+    return archive_place(parse_restore(spec))
+
+
+def _is_by_reference(document: Mapping[str, Any]) -> bool:
+    """Return whether a resource names another one that has the storage."""
+    spec = document["spec"]
+    holder = spec.get("source") if document["kind"] == RESTORE else spec
+    return isinstance(holder, Mapping) and not holder.keys().isdisjoint(("archiveRef", "backupRef"))
 
 
 def claim_of_file(document: Mapping[str, Any], acts_for: str | None) -> ArchiveClaim:

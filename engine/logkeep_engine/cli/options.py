@@ -65,6 +65,14 @@ Uri = Annotated[
         show_default=False,
     ),
 ]
+MaybeUri = Annotated[
+    str | None,
+    typer.Argument(
+        help="The place: s3://, gs:// or az:// with bucket/prefix, or file:///path.",
+        metavar="URI",
+        show_default=False,
+    ),
+]
 ActsFor = Annotated[
     str | None,
     typer.Option(
@@ -317,7 +325,11 @@ def _uris(given: Iterable[object]) -> Iterator[str]:
 
 def _refuse_untaken(option: str, value: object, uris: Sequence[str]) -> None:
     """Raises BadParameter for an option that none of these URIs takes. What is no storage URI is refused elsewhere. A
-    URI may hold a password: only its scheme is repeated."""
+    URI may hold a password: only its scheme is repeated. Without a URI a resource says what the option would."""
+    if value and not uris:
+        raise typer.BadParameter(
+            "it goes with a URI: the resource in the file says it. Leave it out.", param_hint=f"'--{option}'"
+        )
     name = option.removeprefix("target-")
     schemes = sorted({uri.partition("://")[0].lower() if "://" in uri else "file" for uri in uris})
     if value and schemes and all(scheme in SCHEMES and scheme not in SCHEMES_WITH[name] for scheme in schemes):

@@ -2,12 +2,14 @@
 
     logkeep storage check s3://backups/kafka-prod --endpoint https://minio.storage:9000
     logkeep storage check s3://backups/kafka-prod --read-only
+    logkeep storage check -f backup.yaml
 
 Imports that take long happen inside the commands.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 from collections.abc import Callable
@@ -17,11 +19,12 @@ import typer
 
 from logkeep_engine.cli.commands import Commands
 from logkeep_engine.cli.errors import EXIT_CODES, errors
-from logkeep_engine.cli.options import BucketOptions, Debug, Output, OutputFormat, Uri, refuse, spread
+from logkeep_engine.cli.options import BucketOptions, Debug, MaybeUri, Output, OutputFormat, refuse, spread
 from logkeep_engine.cli.output import print_json, print_line, say, stdout, table
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.roles import Role
 from logkeep_engine.contract.values import so_many
+from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
     from logkeep_engine.storage import Storage
@@ -48,6 +51,15 @@ ForRole = Annotated[
         show_default=False,
     ),
 ]
+PlaceFile = Annotated[
+    str | None,
+    typer.Option(
+        "--file",
+        "-f",
+        help="Instead of URI: a KafkaArchive, a KafkaBackup or a KafkaRestore as YAML, whose storage is tried; - reads "
+        "standard input. Secrets that it refers to are not read from Kubernetes, as for logkeep backup.",
+    ),
+]
 
 
 @app.callback(help=app.info.help, epilog=EXIT_CODES)
@@ -58,8 +70,9 @@ def storage() -> None:
 @app.command(epilog=EXIT_CODES)
 @spread
 def check(
-    uri: Uri,
+    uri: MaybeUri = None,
     *,
+    file: PlaceFile = None,
     place: BucketOptions,
     read_only: ReadOnly = False,
     role: ForRole = None,
@@ -69,7 +82,23 @@ def check(
     """Try all that an archive needs of a place, name the right that is missing, and delete what was written. Sends
     about 100 MiB. Exit code 2 if something is missing."""
     with errors(debug):
-        try_storage(uri, place.storage, read_only=read_only, role=role, output=output)
+        if (uri is None) == (file is None):
+            raise SpecError("Give either a URI or a file.", hint="Write `logkeep storage check URI`, or -f FILE.")
+        open_at: Callable[[str], Storage] = place.storage
+        if file is not None:
+            uri, open_at = _place_of(file)
+        assert uri is not None
+        try_storage(uri, open_at, read_only=read_only, role=role, output=output)
+
+
+def _place_of(file: str) -> tuple[str, Callable[[str], Storage]]:
+    """Return the URI of the place that a file names, and a function that opens it at a URI. The keys by which archives
+    are signed are not needed. Raises SpecError."""
+    from logkeep_engine.cli.documents import read_place
+    from logkeep_engine.storage import open_storage
+
+    spec = read_place(file).model_copy(update={"signing": None})
+    return spec.uri, lambda uri: open_storage(spec.model_copy(update={"uri": uri}), os.environ)
 
 
 def try_storage(
@@ -93,9 +122,10 @@ def check_archive(opened: Storage) -> CheckReport:
 
 def check_new(uri: str, open_at: Callable[[str], Storage]) -> CheckReport:
     """Try everything in a folder of its own below the URI, which is named before, lest this process be killed."""
-    from logkeep_engine.storage.check import PREFIX, check_place
+    from logkeep_engine.storage.check import PREFIX, check_place, require_place
 
     whole = open_at(uri)
+    require_place(whole)
     for folder in _earlier(whole):
         say(f"left: {whole.uri}/{folder} is of an earlier check that was killed, or of one that still runs: delete it")
     below = open_at(f"{whole.uri}/{PREFIX}{time.strftime('%Y%m%dt%H%M%Sz', time.gmtime())}-{secrets.token_hex(3)}")

@@ -41,6 +41,12 @@ _SEEN_AFTER = 10.0  # seconds in which a store may show what was sent to it
 _BLOBS = "Microsoft.Storage/storageAccounts/blobServices/containers/blobs"
 
 
+def require_place(storage: Storage) -> None:
+    """Raises BucketMissing for a folder that is not there. Of a bucket the first step says it."""
+    if isinstance(storage, LocalStorage):
+        storage.require_folder()
+
+
 class StepOutcome(StrEnum):
     OK = "ok"
     DENIED = "denied"  # a right is missing

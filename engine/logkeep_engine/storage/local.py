@@ -65,6 +65,15 @@ class LocalStorage(Storage):
         if not os.access(folder, os.R_OK | os.X_OK):
             raise StorageDenied(f"{self.uri}: no permission to read {folder}.", hint="Check its owner and mode.")
 
+    def require_folder(self) -> None:
+        """Raises BucketMissing if the folder itself is not there: a name with an error in it would make another one."""
+        self.check()
+        if not self._root.exists():
+            raise BucketMissing(
+                f"{self.uri}: there is no folder {self._root}.",
+                hint="Correct the name, or make the folder if it is right.",
+            )
+
     def check_path(self, path: str) -> None:
         for part in path.split("/"):
             if _is_temporary(part):
