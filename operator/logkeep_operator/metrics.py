@@ -8,8 +8,9 @@ from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, MetricsHandler
 
+from logkeep_engine.contract.names import KAFKA_ARCHIVE
 from logkeep_engine.contract.values import parse_timestamp
-from logkeep_operator.api import DrillStatus, Key, Status, StatusOutcome
+from logkeep_operator.api import KINDS, DrillStatus, Key, Status, StatusOutcome
 from logkeep_operator.serving import serve
 
 
@@ -60,6 +61,8 @@ class Metrics:
         self._errors = self._counter(
             "logkeep_reconcile_errors_total", "Reconciliations that failed and are tried again.", "kind"
         )
+        for kind in (*KINDS, KAFKA_ARCHIVE):
+            self._errors.labels(kind)  # without a series of 0 before it, the first error has no increase
         self._events_failed = self._counter(
             "logkeep_events_failed_total",
             "Kubernetes Events that could not be written, by their reason.",

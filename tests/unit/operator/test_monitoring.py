@@ -1,4 +1,4 @@
-"""The chart's part for Prometheus and Grafana: alerts that fire when they should, and a dashboard of real metrics."""
+"""The chart's part for Prometheus: how it finds the metrics, and alerts that fire when they should."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from tests.cluster import system, tools
 from tests.unit.operator.chart import CHART, ROOT, one, refused, render
 
 RULES = "metrics.prometheusRule.enabled=true"
-DASHBOARD: dict[str, Any] = json.loads((CHART / "files/dashboard.json").read_text())
 PAGE = ROOT / "docs/guides/alerts.md"
 ALERTS: list[dict[str, Any]] = yaml.safe_load((CHART / "files/alerts.yaml").read_text())
 NAMES = [alert["alert"] for alert in ALERTS]
@@ -48,6 +47,13 @@ def test_the_first_run_that_ends_is_an_increase() -> None:
     assert watched.registry.get_sample_value("logkeep_runs_finished_total", labels) == 0
     watched.run_finished(key, StatusOutcome.FAILED)
     assert watched.registry.get_sample_value("logkeep_runs_finished_total", labels) == 1
+
+
+def test_the_first_reconciliation_that_fails_is_an_increase() -> None:
+    watched, labels = Metrics(), {"kind": "KafkaArchive"}
+    assert watched.registry.get_sample_value("logkeep_reconcile_errors_total", labels) == 0
+    watched.reconcile_failed(Key("KafkaArchive", "team", "all"))
+    assert watched.registry.get_sample_value("logkeep_reconcile_errors_total", labels) == 1
 
 
 # ---- how Prometheus finds the metrics
@@ -264,51 +270,3 @@ def test_each_alert_was_seen_to_fire() -> None:
 
 def test_promtool_tells_an_alert_that_does_not_fire(tmp_path: Path) -> None:
     assert "LogkeepKeysMissing" in difference(tmp_path, WELL, {"LogkeepKeysMissing": TEAM}, 1)
-
-
-# ---- the dashboard
-
-
-def queries() -> list[tuple[str, str]]:
-    return [
-        (panel["title"], target["expr"])
-        for panel in DASHBOARD["panels"]
-        for target in panel["targets"]
-    ]  # fmt: skip
-
-
-def test_the_dashboard_is_a_config_map_that_grafanas_sidecar_finds() -> None:
-    said = ("metrics.dashboard.enabled=true", "metrics.dashboard.annotations.folder=Kafka")
-    (found,) = (body for body in render(*said) if body["metadata"]["name"] == "logkeep-dashboard")
-    assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
-    assert found["metadata"]["annotations"] == {"folder": "Kafka"}
-    assert json.loads(found["data"]["logkeep.json"]) == DASHBOARD
-
-
-def test_each_query_of_the_dashboard_names_metrics_that_are_there() -> None:
-    assert len(queries()) > 20
-    for title, query in queries():
-        assert named(query), title
-        assert named(query) <= metrics(), title
-    for variable in DASHBOARD["templating"]["list"][1:]:
-        assert named(variable["definition"]) <= metrics()
-
-
-def test_each_query_of_the_dashboard_is_read_by_prometheus(tmp_path: Path) -> None:
-    chosen = [re.sub(r"\$\w+", ".*", query) for _, query in queries()]
-    recorded = [{"record": f"panel:{at}", "expr": query} for at, query in enumerate(chosen)]
-    file = tmp_path / "panels.yaml"
-    file.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": recorded}]}))
-    assert f"{len(chosen)} rules found" in system.run([tools.promtool(), "check", "rules", file]).stdout
-
-
-def test_panels_of_the_dashboard_do_not_lie_over_each_other() -> None:
-    places = set()
-    for panel in DASHBOARD["panels"]:
-        where = panel["gridPos"]
-        for x in range(where["x"], where["x"] + where["w"]):
-            for y in range(where["y"], where["y"] + where["h"]):
-                assert x < 24
-                assert (x, y) not in places, panel["title"]
-                places.add((x, y))
-    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
