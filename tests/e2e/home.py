@@ -1,11 +1,13 @@
 """The things that a test on the node works with: a place of its own, runs made slow, progress watched."""
 
+import json
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
@@ -79,9 +81,18 @@ class Home:
 
     def verify(self) -> None:
         """`logkeep verify` of the archive; raises CommandFailed with the faults."""
+        self._command("verify")
+
+    def cost(self, prices: Path) -> Any:
+        """`logkeep inspect --cost` of the archive, with the prices in a file."""
+        return json.loads(self._command("inspect", "--cost", "--prices", str(prices), "-o", "json"))
+
+    def _command(self, name: str, *options: str) -> str:
         keys = {"AWS_ACCESS_KEY_ID": self.s3.access_key, "AWS_SECRET_ACCESS_KEY": self.s3.secret_key}
         place = ["--endpoint", self.s3.endpoint, "--region", self.s3.region]
-        system.run([sys.executable, "-m", "logkeep_engine.cli", "verify", self.uri, *place], env=keys)
+        return system.run(
+            [sys.executable, "-m", "logkeep_engine.cli", name, self.uri, *place, *options], env=keys
+        ).stdout
 
     def check_restored(self, topic: str, records: int) -> None:
         """Fail unless `restored.<topic>` holds exactly the records of the topic, of which there must be so many."""

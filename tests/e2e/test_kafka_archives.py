@@ -1,14 +1,17 @@
 """A backup whose storage moves to a KafkaArchive continues the archive that it has, and a restore finds it there."""
 
 import pytest
+import yaml
 
-from tests.cluster.logkeep import backup, restore
+from tests.cluster.logkeep import EXAMPLES, backup, restore
 from tests.cluster.process import wait_until
 from tests.data.topics import NO_RETENTION, create_topic, produce
 from tests.e2e.home import Home
 from tests.e2e.test_backup_restore import records_of_all_kinds
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+
+PRICES = EXAMPLES / "prices/aws-us-east-1.yaml"
 
 
 def test_a_backup_moves_its_storage_to_an_archive_and_the_next_run_adds_only_what_is_new(home: Home) -> None:
@@ -23,7 +26,7 @@ def test_a_backup_moves_its_storage_to_an_archive_and_the_next_run_adds_only_wha
     storage = inline["spec"].pop("storage")
     lake = home.apply(
         {"apiVersion": inline["apiVersion"], "kind": "KafkaArchive", "metadata": {"name": "lake"},
-         "spec": {"storage": storage}}
+         "spec": {"storage": storage, "prices": yaml.safe_load(PRICES.read_text())}}
     )  # fmt: skip
     inline["spec"]["archiveRef"] = {"name": "lake"}
     home.apply(inline)
@@ -44,6 +47,12 @@ def test_a_backup_moves_its_storage_to_an_archive_and_the_next_run_adds_only_wha
 
     wait_until(lambda: lake.status.get("archive") == second["archive"], 60, "the archive to say what the run left")
     assert (lake.status["writer"], lake.status["archive"]["records"]) == ("saved", 460)
+    cost = home.cost(PRICES)
+    stored = sum(cost["stored"][kind]["bytes"] for kind in ("logs", "indexes", "snapshots", "removed"))
+    assert lake.status["archive"]["objectBytes"] == stored > second["archive"]["storedBytes"]
+    beside = sum(cost["stored"][kind]["bytes"] for kind in ("catalog", "runs", "digests"))
+    assert lake.status["cost"]["month"] == pytest.approx(cost["month"] * stored / (stored + beside))
+    assert lake.status["cost"]["currency"] == cost["currency"]
     document = restore("again", bootstrap, "saved", spark={}, verify="Full")
     document["spec"]["source"] = {"archiveRef": {"name": "lake"}}
     restored = home.apply(document).wait("Succeeded")
