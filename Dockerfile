@@ -21,42 +21,63 @@ ARG ENGINE_BASE=engine-base
 # of what is in it.
 ARG KERNEL=kernel-build
 
+FROM ${BASE} AS python
+RUN apt-get update && apt-get upgrade -y && apt-get install -y --no-install-recommends ca-certificates python3 tini && rm -rf /var/lib/apt/lists/* \
+    && groupadd --gid 185 logkeep && useradd --uid 185 --gid 185 --home-dir /tmp --no-create-home --shell /usr/sbin/nologin logkeep
+# USER: Python asks it for the name of a user that the platform has chosen, and that the passwd file does not have.
+ENV PATH=/opt/logkeep/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    HOME=/tmp USER=logkeep LANG=C.UTF-8 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+
+# pip stays in this stage, and so does /opt/build, which makes wheels of packages that are published as sources only and
+# lists the contents of images.
+FROM python AS pip
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
+RUN apt-get update && apt-get install -y --no-install-recommends python3-pip && rm -rf /var/lib/apt/lists/*
+
 # This stage takes the requirements of each image from the lock. Only if these change, packages are installed again.
-FROM ${BASE} AS requirements
-RUN apt-get update && apt-get install -y --no-install-recommends python3 && rm -rf /var/lib/apt/lists/*
+FROM pip AS requirements
 COPY pyproject.toml requirements.lock docker/requirements.py /build/
 RUN for part in build operator engine; do \
       python3 /build/requirements.py /build/pyproject.toml /build/requirements.lock "$part" > "/build/$part.txt" || exit; \
     done
 
-# /opt/build makes wheels of packages that are published as sources only, and lists the contents of images.
-FROM ${BASE} AS packages
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore \
-    LOCKED="--no-deps --require-hashes --use-pep517 --no-build-isolation"
-RUN apt-get update && apt-get install -y --no-install-recommends python3 python3-pip python3-venv && rm -rf /var/lib/apt/lists/*
-RUN python3 -m venv --without-pip /opt/logkeep && python3 -m venv --without-pip /opt/build
+FROM pip AS packages
 ARG PIP_FIND_LINKS
 ARG PIP_CERT
 COPY --from=requirements /build/build.txt /build/
-RUN python3 -m pip --python /opt/build/bin/python install $LOCKED -r /build/build.txt
+RUN python3 -m venv --without-pip /opt/build && python3 -m pip --python /opt/build/bin/python \
+    install --no-deps --require-hashes --use-pep517 --no-build-isolation -r /build/build.txt
+# What the next stages copy from here and not from `requirements` lets buildah mount this stage when all of it is cached.
+COPY --from=requirements /build/operator.txt /build/engine.txt /build/
 
-FROM packages AS operator-packages
+FROM python AS operator-base
 ARG PIP_FIND_LINKS
 ARG PIP_CERT
-COPY --from=requirements /build/operator.txt /build/
-RUN python3 -m pip --python /opt/build/bin/python wheel $LOCKED --wheel-dir /build/wheels -r /build/operator.txt \
-    && python3 -m pip --python /opt/logkeep/bin/python install --no-index --no-deps /build/wheels/*.whl \
-    && python3 -m pip --python /opt/logkeep/bin/python check
+COPY --from=packages /build/operator.txt /build/
+COPY docker/install.sh /build/
+RUN --mount=type=bind,from=packages,target=/tools /build/install.sh operator
+# Nobody gains rights by a file of the image: none is run as its owner or group.
+RUN find / -xdev -perm /6000 -exec chmod ug-s {} +
 
-FROM packages AS engine-packages
+FROM python AS engine-base
+RUN mkdir -p /usr/share/man/man1 \
+    && apt-get update && apt-get install -y --no-install-recommends libnss-wrapper openjdk-17-jre-headless \
+    && rm -rf /var/lib/apt/lists/* && ln -s "$(dirname "$(dirname "$(readlink -f /usr/bin/java)")")" /opt/java
 ARG PIP_FIND_LINKS
 ARG PIP_CERT
-COPY --from=requirements /build/engine.txt /build/
-COPY docker/trim.sh /build/
-RUN python3 -m pip --python /opt/build/bin/python wheel $LOCKED --wheel-dir /build/wheels -r /build/engine.txt \
-    && python3 -m pip --python /opt/logkeep/bin/python install --no-index --no-deps /build/wheels/*.whl \
-    && python3 -m pip --python /opt/logkeep/bin/python check \
+COPY --from=packages /build/engine.txt /build/
+COPY docker/install.sh docker/trim.sh /build/
+RUN --mount=type=bind,from=packages,target=/tools /build/install.sh engine \
     && sh /build/trim.sh /opt/logkeep/lib/python3.11/site-packages
+ENV JAVA_HOME=/opt/java \
+    SPARK_HOME=/opt/logkeep/lib/python3.11/site-packages/pyspark \
+    PYSPARK_PYTHON=/opt/logkeep/bin/python3 \
+    PYSPARK_DRIVER_PYTHON=/opt/logkeep/bin/python3 \
+    LOGKEEP_CLASS_ARCHIVE=/opt/logkeep/spark.jsa
+# With this archive of classes Java starts in half the time.
+COPY docker/classes.py /build/
+RUN python3 /build/classes.py "$LOGKEEP_CLASS_ARCHIVE"
+RUN find / -xdev -perm /6000 -exec chmod ug-s {} +
 
 # The compiler and the crates stay in this stage.
 FROM ${BASE} AS kernel-build
@@ -69,33 +90,6 @@ RUN cd /build/kernel && PYO3_NO_PYTHON=1 cargo build --locked --release --packag
     && cargo tree --locked --package logkeep-kernel --edges normal,no-proc-macro --prefix none --format '{p}' > /crates.txt
 
 FROM ${KERNEL} AS kernel
-
-FROM ${BASE} AS python
-RUN apt-get update && apt-get upgrade -y && apt-get install -y --no-install-recommends ca-certificates python3 tini && rm -rf /var/lib/apt/lists/* \
-    && groupadd --gid 185 logkeep && useradd --uid 185 --gid 185 --home-dir /tmp --no-create-home --shell /usr/sbin/nologin logkeep
-# USER: Python asks it for the name of a user that the platform has chosen, and that the passwd file does not have.
-ENV PATH=/opt/logkeep/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-    HOME=/tmp USER=logkeep LANG=C.UTF-8 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
-
-FROM python AS operator-base
-COPY --from=operator-packages /opt/logkeep /opt/logkeep
-# Nobody gains rights by a file of the image: none is run as its owner or group.
-RUN find / -xdev -perm /6000 -exec chmod ug-s {} +
-
-FROM python AS engine-base
-RUN mkdir -p /usr/share/man/man1 \
-    && apt-get update && apt-get install -y --no-install-recommends libnss-wrapper openjdk-17-jre-headless \
-    && rm -rf /var/lib/apt/lists/* && ln -s "$(dirname "$(dirname "$(readlink -f /usr/bin/java)")")" /opt/java
-COPY --from=engine-packages /opt/logkeep /opt/logkeep
-ENV JAVA_HOME=/opt/java \
-    SPARK_HOME=/opt/logkeep/lib/python3.11/site-packages/pyspark \
-    PYSPARK_PYTHON=/opt/logkeep/bin/python3 \
-    PYSPARK_DRIVER_PYTHON=/opt/logkeep/bin/python3 \
-    LOGKEEP_CLASS_ARCHIVE=/opt/logkeep/spark.jsa
-# With this archive of classes Java starts in half the time.
-COPY docker/classes.py /build/
-RUN python3 /build/classes.py "$LOGKEEP_CLASS_ARCHIVE"
-RUN find / -xdev -perm /6000 -exec chmod ug-s {} +
 
 # What each image holds is listed in the image itself, with tools that do not stay in it.
 FROM ${OPERATOR_BASE} AS operator-contents

@@ -17,9 +17,10 @@ take 9 "$lock"
 ends() {
   [[ -z $ticker ]] || kill "$ticker" 2>/dev/null || true
   [[ -z $compiling ]] || kill -- "-$compiling" 2>/dev/null || true
+  [[ -z $ahead ]] || kill -- "-$ahead" 2>/dev/null || true
   [[ -z $ours ]] || rm -f "$ours"
 }
-ticker='' compiling='' ours=''
+ticker='' compiling='' ahead='' ours=''
 trap ends EXIT
 
 # What the test bed calls, by package. openjdk-17-jre-headless stands for any Java 17 or newer, openjdk-17-jdk-headless for any javac of one,
@@ -97,10 +98,11 @@ install_packages() {
       "$venv/bin/python" -m pip download "${locked[@]}" --dest "$fetched.partial" -r requirements.lock
     mv "$fetched.partial" "$fetched"
   fi
-  # Wheels that are made here are not compressed: they are unpacked at once, and pyspark's jars do not get smaller.
+  # Wheels that are made here are not compressed: they are unpacked at once, and pyspark's jars do not get smaller. Python
+  # compiles what is imported, which is the smaller part.
   printf '[bdist_wheel]\ncompression = stored\n' >"$venv/stored.cfg"
   DIST_EXTRA_CONFIG=$venv/stored.cfg step "installing Python packages" \
-    "$venv/bin/python" -m pip install "${locked[@]}" --no-index --find-links "$fetched" -r requirements.lock
+    "$venv/bin/python" -m pip install "${locked[@]}" --no-compile --no-index --find-links "$fetched" -r requirements.lock
   touch "$venv/complete"
   say "installed the locked Python packages in $((SECONDS - started)) s"
 }
@@ -135,7 +137,14 @@ if [[ ! -e $kernel ]]; then
   set +m
 fi
 mkdir -p "$cache/packages"
-[[ -e $venv/complete ]] || install_packages
+if [[ ! -e $venv/complete ]]; then
+  # Meanwhile Kubernetes, which takes longest. It ends with this script: what Go has compiled by then it does not compile again.
+  set -m
+  "$python" -c 'from tests.cluster import tools; tools.kube()' 9>&- >/dev/null 2>&1 &
+  ahead=$!
+  set +m
+  install_packages
+fi
 if [[ $compiling ]]; then
   wait "$compiling"
   compiling=

@@ -201,13 +201,14 @@ def _base_layout() -> Path:
     files = [
         ROOT / "Dockerfile",
         ROOT / "requirements.lock",
-        *(ROOT / "docker" / f for f in ("classes.py", "requirements.py", "trim.sh")),
+        *(ROOT / "docker" / f for f in ("classes.py", "install.sh", "requirements.py", "trim.sh")),
     ]
 
     key = cache.digest(requirements, BASE, *files)
 
     def produce(folder: Path) -> None:
         with cache.locked("buildah"):
+            _forget_images(folder.parent)
             _build_pause()
             _push_uncompressed(PAUSE, folder, "pause")
             for target in TARGETS:
@@ -305,6 +306,14 @@ def _push_uncompressed(name: str, layout: Path, tag: str) -> None:
 
 def _names() -> list[str]:
     return _buildah("images", "--format", "{{.Name}}:{{.Tag}}").split()
+
+
+def _forget_images(layouts: Path) -> None:
+    """Take out of buildah's storage what was built for base images that are kept no longer: each leaves gigabytes."""
+    kept = {BASE, PAUSE, *(_base_name(target, layout.name) for target in TARGETS for layout in layouts.iterdir())}
+    if older := sorted(set(_names()) - kept - {"<none>:<none>"}):
+        _buildah("rmi", "--force", *older)
+    _buildah("rmi", "--prune")
 
 
 def _build_base() -> None:

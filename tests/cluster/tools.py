@@ -54,6 +54,11 @@ KUBE_PARTS = (
     "kube-scheduler",
     "kube-proxy",
 )
+_KUBE_LIGHT = (
+    "github.com/... go.opentelemetry.io/... golang.org/x/... "
+    "k8s.io/api/... k8s.io/client-go/... k8s.io/kube... sigs.k8s.io/kustomize/..."
+)
+"""The servers' hot paths are elsewhere: in k8s.io/apimachinery, k8s.io/apiserver, etcd and Go's own packages."""
 
 
 @once
@@ -305,9 +310,7 @@ def kube() -> Path:
     def produce(folder: Path) -> None:
         variables = {"gitVersion": f"v{found[1]}", "gitMajor": major, "gitMinor": minor}
         stamp = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in variables.items())
-        # The servers' hot paths are elsewhere: in k8s.io/apimachinery, k8s.io/apiserver, etcd and Go's own packages.
-        light = "k8s.io/api/... k8s.io/client-go/... k8s.io/kubernetes/..."
-        _go("build", f"-ldflags=-s -w {stamp}", "-o", folder / "kube", ".", source=source, light=light)
+        _go("build", f"-ldflags=-s -w {stamp}", "-o", folder / "kube", ".", source=source, light=_KUBE_LIGHT)
         for part in KUBE_PARTS:
             (folder / part).symlink_to("kube")
 
