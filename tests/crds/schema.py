@@ -25,6 +25,11 @@ _KEPT = (
     "maxItems", "maxProperties", "x-kubernetes-list-type", "x-kubernetes-list-map-keys", RULES,
 )  # fmt: skip
 # The operator has checked a status: another version, whose bounds are others, must be able to read and write it.
+_NEVER_PRUNED = {
+    "argocd.argoproj.io/sync-options": "Prune=false",
+    "kustomize.toolkit.fluxcd.io/prune": "disabled",
+}
+"""Argo CD and Flux leave a CRD when Git has it no longer, as Helm does: all resources would go with it."""
 _NOT_IN_STATUS = ("default", "minimum", "maximum", "minLength", "maxLength", "pattern", "minItems")
 
 
@@ -58,7 +63,11 @@ def crd_of(kind: str) -> dict[str, Any]:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{GROUP}", "labels": {LABEL_PART_OF: "logkeep"}},
+        "metadata": {
+            "name": f"{plural}.{GROUP}",
+            "labels": {LABEL_PART_OF: "logkeep"},
+            "annotations": dict(_NEVER_PRUNED),
+        },
         "spec": {
             "group": GROUP,
             "scope": "Namespaced",
@@ -90,14 +99,15 @@ def of_object(model: type[BaseModel], kind: str, *, in_status: bool) -> dict[str
     required = [] if in_status else list(schema.get("required", ()))
     if required:
         found["required"] = required
-    found["properties"] = {}
+    parts: dict[str, Any] = {}
     names = {field.alias or name: name for name, field in model.model_fields.items()}
     for name, field in fields_of(model, kind).items():
         part = _value(schema["properties"][name], schema.get("$defs", {}), model_in(field.annotation), kind, in_status)
         if names[name] not in reported:
             raise ValueError(f"{model.__name__}.{names[name]} needs a sentence below it, for the CRD")
-        found["properties"][name] = {"type": part["type"], "description": reported[names[name]], **part}
-    return found
+        parts[name] = {"type": part["type"], "description": reported[names[name]], **part}
+    # The API server drops an empty object here, and Argo CD would show the CRD as OutOfSync for ever.
+    return found | ({"properties": parts} if parts else {})
 
 
 def _value(
