@@ -37,8 +37,8 @@ from typing import Any
 import urllib3
 from kubernetes import client, config, watch
 
-from tests.apiserver.calls import OPERATOR_GROUP, Calls
-from tests.apiserver.conftest import SYSTEM, install_crds, install_operator_account
+from tests.apiserver.calls import Calls
+from tests.apiserver.conftest import OPERATOR_GROUP, SYSTEM, install_crds, install_operator_account
 from tests.apiserver.operator import Operator, owner, pod_of, progress, result
 from tests.cluster.apiserver import ApiServer
 from tests.unit.operator.world import backup_of_its_own

@@ -6,10 +6,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 
-from tests.apiserver.conftest import SYSTEM
 from tests.cluster.apiserver import ApiServer
-
-OPERATOR_GROUP = f"system:serviceaccounts:{SYSTEM}"
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from tests.cluster import system, tools
 from tests.cluster.apiserver import ApiServer
 
 SYSTEM = "logkeep-system"
+OPERATOR_GROUP = f"system:serviceaccounts:{SYSTEM}"
 
 
 def chart(*arguments: str) -> str:
@@ -92,3 +93,23 @@ def operator(namespace: Namespace, operator_kubeconfig: Path, tmp_path: Path) ->
     """The operator, serving this test's namespace."""
     with Operator(operator_kubeconfig, namespace.name, tmp_path / "operator.log") as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def controlled(request: pytest.FixtureRequest) -> Iterator[ApiServer]:
+    """An API server with the controllers that the module names in CONTROLLERS, the CRDs, and a log of the operator's
+    calls."""
+    with ApiServer(request.module.CONTROLLERS, OPERATOR_GROUP) as server:
+        yield install_crds(server)
+
+
+@pytest.fixture(scope="module")
+def account(controlled: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The operator's kubeconfig for that API server."""
+    return install_operator_account(controlled, tmp_path_factory.mktemp("kubeconfig") / "operator")
+
+
+@pytest.fixture
+def place(controlled: ApiServer, unique: str) -> Namespace:
+    """A namespace of this test's own there."""
+    return Namespace(controlled, unique)

@@ -23,12 +23,15 @@ class Verdict(NamedTuple):
     argo: str
 
 
+def scripts() -> dict[str, str]:
+    """Argo CD's health checks of the chart, by kind."""
+    data = yaml.safe_load(CHECKS.read_text())["data"]
+    kinds = (*KINDS, BACKUP_RUN, KAFKA_ARCHIVE)
+    return {kind: data[f"resource.customizations.health.logkeep.dev_{kind}"] for kind in kinds}
+
+
 def judge(bodies: Sequence[dict[str, Any]]) -> list[Verdict]:
     """The verdict about each resource."""
-    data = yaml.safe_load(CHECKS.read_text())["data"]
-    scripts = {
-        kind: data[f"resource.customizations.health.logkeep.dev_{kind}"] for kind in (*KINDS, BACKUP_RUN, KAFKA_ARCHIVE)
-    }
-    requested = json.dumps({"scripts": scripts, "objects": list(bodies)})
-    answers = json.loads(system.run([tools.health()], stdin=requested).stdout)
+    requested = json.dumps({"scripts": scripts(), "objects": list(bodies)})
+    answers = json.loads(system.run([tools.gitops(), "health"], stdin=requested).stdout)
     return [Verdict(answer["kstatus"]["status"], answer["argo"]["status"]) for answer in answers]

@@ -14,8 +14,7 @@ import pytest
 from kubernetes import client, config
 
 from logkeep_engine.contract.facts.outcome import LossFact
-from tests.apiserver.calls import OPERATOR_GROUP, Calls
-from tests.apiserver.conftest import install_crds, install_operator_account
+from tests.apiserver.calls import Calls
 from tests.apiserver.operator import Namespace, Operator, result, run_id_of, wait_for
 from tests.apiserver.webhook import RefusesJobs
 from tests.cluster.apiserver import ApiServer
@@ -26,25 +25,6 @@ pytestmark = pytest.mark.timeout(300)
 CONTROLLERS = ("job-controller", "garbage-collector-controller", "namespace-controller")
 MANY = 150  # `bench.resources` asks 500
 LOSS = (LossFact(topic="orders", partition=0, start=10, end=310, reason="retention overtook the reader"),)
-
-
-@pytest.fixture(scope="module")
-def controlled() -> Iterator[ApiServer]:
-    """An API server with controllers, the CRDs, and a log of the operator's calls."""
-    with ApiServer(CONTROLLERS, OPERATOR_GROUP) as server:
-        yield install_crds(server)
-
-
-@pytest.fixture(scope="module")
-def account(controlled: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The operator's kubeconfig."""
-    return install_operator_account(controlled, tmp_path_factory.mktemp("kubeconfig") / "operator")
-
-
-@pytest.fixture
-def place(controlled: ApiServer, unique: str) -> Namespace:
-    """A namespace of this test's own."""
-    return Namespace(controlled, unique)
 
 
 @pytest.fixture

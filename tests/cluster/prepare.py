@@ -83,8 +83,8 @@ def _programs_of_the_demo() -> None:
 
 def _programs_of_tests() -> None:
     as_root = [tools.netpol] if system.is_root() else []
-    _go_programs(tools.helm, tools.fake_gcs, tools.health, tools.kfake, tools.promtool, *as_root)
-    _go_programs(tools.actionlint, tools.crane, tools.krew)
+    _go_programs(tools.helm, tools.fake_gcs, tools.kfake, tools.promtool, *as_root)
+    _go_programs(tools.actionlint, tools.crane, tools.krew, tools.gitops)
 
 
 DEMO = (
@@ -97,7 +97,7 @@ DEMO = (
 KEPT = Part("kubectl logkeep", plugin.of_this_machine, ("plugin",))
 """The part that a demo runs only if it stays up (`KEEP=1`)."""
 
-_SERVERS = ("helm", "fake-gcs-server", "health", "kfake", "promtool", "netpol")
+_SERVERS = ("helm", "fake-gcs-server", "kfake", "promtool", "netpol")
 
 TESTS = (
     Part("Kafka's classes", _kafka_classes, ("broker-classes", "kafka-classes", "kafka-test-jars")),
@@ -106,7 +106,7 @@ TESTS = (
     Part("builder of the site", tools.docs, ("docs",)),
     Part("Azurite", tools.azurite, ("azurite", "node-js")),
     Part("kernel's tests", kernel.compile_tests, ("kernel-tests",)),
-    Part("other servers and tools", _programs_of_tests, (*_SERVERS, "actionlint", "crane", "krew")),
+    Part("other servers and tools", _programs_of_tests, (*_SERVERS, "actionlint", "crane", "krew", "gitops")),
 )
 """The parts that only tests run."""
 

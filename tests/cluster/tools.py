@@ -2,7 +2,7 @@
 CRDs of Strimzi.
 
 Each function returns a path and builds what is missing. Versions are pinned here, in `versions.py`, in
-`files/{kube,health,netpol,kfake,prometheus}/go.mod` and, with hashes, in `files/programs.lock` and `files/docs.lock`.
+`files/{kube,gitops,netpol,kfake,prometheus}/go.mod` and, with hashes, in `files/programs.lock` and `files/docs.lock`.
 Java classes of our own, which brokers load, are in `files/java`.
 """
 
@@ -29,7 +29,7 @@ VELERO = "github.com/vmware-tanzu/velero@v1.17.0"
 ACTIONLINT = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.7"
 CRANE = "github.com/google/go-containerregistry/cmd/crane@v0.20.3"
 KREW = "sigs.k8s.io/krew/cmd/krew@v0.5.0"
-OLDEST_GO = (1, 24)
+OLDEST_GO = (1, 25)
 # Strimzi's releases that the tests know, and which versions of its API the CRDs of each have; the last one is stored.
 STRIMZI = {
     "1.2.0": {
@@ -318,9 +318,12 @@ def kube() -> Path:
 
 
 @once
-def health() -> Path:
-    """The program that says what kstatus and Argo CD's Lua make of resources, see `files/health/main.go`."""
-    return _go_build("health")
+def gitops() -> Path:
+    """The program that does with resources what Argo CD and Flux do, see `files/gitops/main.go`.
+
+    Most of it is Kubernetes, in the versions and with the flags of `kube`: Go has those packages from there.
+    """
+    return _go_build("gitops", light=_KUBE_LIGHT)
 
 
 @once
@@ -362,11 +365,11 @@ def velero_crds() -> Path:
     return cache.build("velero-crds", cache.digest(VELERO), produce, keep=2)
 
 
-def _go_build(name: str) -> Path:
+def _go_build(name: str, light: str = "") -> Path:
     source = FILES / name
 
     def produce(folder: Path) -> None:
-        _go("build", "-ldflags=-s -w", "-o", folder / name, ".", source=source)
+        _go("build", "-ldflags=-s -w", "-o", folder / name, ".", source=source, light=light)
 
     return cache.build(name, cache.digest(source), produce, keep=2) / name
 

@@ -1,17 +1,13 @@
-// Health says how GitOps tools judge resources: kstatus by its own library, as Flux and `kubectl` plugins use it, and
-// Argo CD by its interpreter of Lua. It reads {"scripts": {kind: lua}, "objects": [...]} and writes an array with one
-// verdict for each object. Built from Go modules by tests/cluster/tools.py.
 package main
 
 import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
 
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	lua "github.com/yuin/gopher-lua"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/cli-utils/pkg/kstatus/status"
 )
 
 type question struct {
@@ -29,35 +25,30 @@ type verdict struct {
 	Argo    judgement `json:"argo"`
 }
 
-func main() {
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
-
-func run() error {
+// health says how GitOps tools judge resources: kstatus by the library of Flux, and Argo CD by its interpreter of Lua.
+// It answers with an array of one verdict for each object.
+func health() (any, error) {
 	var asked question
-	if err := json.NewDecoder(os.Stdin).Decode(&asked); err != nil {
-		return err
+	if err := read(&asked); err != nil {
+		return nil, err
 	}
 	verdicts := make([]verdict, 0, len(asked.Objects))
 	for _, body := range asked.Objects {
 		object := &unstructured.Unstructured{}
 		if err := object.UnmarshalJSON(bytes.TrimSpace(body)); err != nil { // whole numbers become int64, as in a client
-			return err
+			return nil, err
 		}
 		byKstatus, err := kstatus(object)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		byArgo, err := argo(object, asked.Scripts[object.GetKind()])
+		byArgo, err := argoHealth(object, asked.Scripts[object.GetKind()])
 		if err != nil {
-			return err
+			return nil, err
 		}
 		verdicts = append(verdicts, verdict{byKstatus, byArgo})
 	}
-	return json.NewEncoder(os.Stdout).Encode(verdicts)
+	return verdicts, nil
 }
 
 func kstatus(object *unstructured.Unstructured) (judgement, error) {
@@ -68,9 +59,9 @@ func kstatus(object *unstructured.Unstructured) (judgement, error) {
 	return judgement{string(result.Status), result.Message}, nil
 }
 
-// argo runs the script with the libraries that Argo CD gives to a health check of a user: base, table, package. Argo's
+// argoHealth runs the script with the libraries that Argo CD gives to a health check of a user: base, table, package. Argo's
 // own `os` has times only, which a health check must not need.
-func argo(object *unstructured.Unstructured, script string) (judgement, error) {
+func argoHealth(object *unstructured.Unstructured, script string) (judgement, error) {
 	state := lua.NewState(lua.Options{SkipOpenLibs: true})
 	defer state.Close()
 	for _, library := range []struct {
