@@ -61,7 +61,7 @@ class Argo:
     options: dict[str, Any] = field(default_factory=dict)
 
     def differences(self, *objects: Body, **options: Any) -> dict[str, str]:
-        """Return what it shows as OutOfSync, by kind and name: missing, to be pruned, or the live and the wanted one."""
+        """Return what it shows as OutOfSync, by kind and name: missing, to be pruned, or what is live and wanted."""
         return dict(self._look(*objects, **options)["outOfSync"])
 
     def health(self, *objects: Body) -> dict[str, str]:
