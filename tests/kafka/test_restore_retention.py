@@ -188,10 +188,12 @@ class TestCreatedTopics:
         assert len(committed(kafka, f"{unique}-copy")) == 300
         looked = released(spec, root, "--dry-run")
         assert "up to 300 of 300 records" in " ".join(looked.split())
+        assert "This was a dry run: nothing was changed." in looked
         assert topic_settings(kafka, f"{unique}-copy") == HELD
         done = logkeep("diff", "-f", str(tmp_path / "archive-restore.yaml"), "--run-id", "restore-1")
         assert (done.returncode, "held topics" in done.stdout) == (0, True), done.stderr
-        assert "Released" in released(spec, root)
+        ended = released(spec, root)
+        assert ("Released" in ended, "dry run" in ended) == (True, False)
         assert topic_settings(kafka, f"{unique}-copy") == {"retention.ms": str(7 * DAY)}
         eventually(lambda: committed(kafka, f"{unique}-copy") == [])
         assert "ReleasedBefore" in released(spec, root)

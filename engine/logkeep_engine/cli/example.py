@@ -22,7 +22,8 @@ spec:
     # A cluster with TLS and a login. On the command line the secrets are in LOGKEEP_KAFKA_*.
     # security: {protocol: SASL_SSL, sasl: {mechanism: SCRAM-SHA-512, secretRef: {name: kafka-user}}}
   topics:
-    include: ["orders.*", "customers"]  # regular expressions for whole names
+    # Regular expressions for whole names. One without wildcards that no topic has fails the run (onUnmatched).
+    include: ["orders.*", "customers"]
     # exclude: [".*-scratch"]
   storage:
     uri: s3://backups/kafka-prod  # or gs://bucket/prefix, az://container/prefix, file:///folder
@@ -59,6 +60,8 @@ spec:
   topics:
     include: ["orders.*"]
     rename: [{from: "(.*)", to: "restored.\\\\1"}]  # leave it out for the names of before
+    # Without it, a restore of records that are older than their topics keep them is refused. `logkeep release` ends it.
+    # retention: Hold
   # The state of a time, instead of all that is archived.
   # point: {asOf: "2026-11-17T14:05:00+01:00"}
   # What to do with a topic that is there: Fail, Append, Replace or Resume.

@@ -43,6 +43,8 @@ def release(
             print_json({"runId": run_id, "dryRun": dry_run, "topics": [item.to_json() for item in found]})
         else:
             _print(found)
+            if dry_run:
+                say("This was a dry run: nothing was changed.")
 
 
 def _print(found: list[ReleasedTopic]) -> None:
