@@ -14,8 +14,8 @@ import pytest
 from logkeep_engine.archive import names
 from logkeep_engine.contract.s3_options import ArchiveS3Options, S3Options
 from logkeep_engine.errors import StorageRefused
-from logkeep_engine.storage import PART_BYTES, Storage, open_uri
-from logkeep_engine.storage.s3 import options, parts
+from logkeep_engine.storage import PART_BYTES, Storage, open_uri, parts
+from logkeep_engine.storage.s3 import options
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.s3 import S3Server
 from tests.cluster.s3_demands import KEY, Demands

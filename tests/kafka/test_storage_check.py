@@ -105,7 +105,7 @@ OF_OBJECTS = ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload", "s3:Del
 SMALL_PARTS: Mapping[str, float] = dict.fromkeys(
     (
         "logkeep_engine.storage.check.PART_BYTES",
-        "logkeep_engine.storage.s3.parts.PART_BYTES",
+        "logkeep_engine.storage.parts.PART_BYTES",
         "logkeep_engine.storage.object_store.PART_BYTES",
     ),
     5 << 20,

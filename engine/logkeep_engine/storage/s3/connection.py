@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from logkeep_engine.contract import names
 from logkeep_engine.storage.credentials import only_identity, require_keys
+from logkeep_engine.storage.parts import UploadMemory, UploadPart
 from logkeep_engine.storage.place import BucketPlace
 from logkeep_engine.storage.s3.options import add_options
-from logkeep_engine.storage.s3.parts import UploadMemory, UploadPart
 
 QUICK_TIMEOUT = 5.0  # seconds without a byte of the answer to a request that is small, in its first attempts
 BODY_TIMEOUT = 30.0  # the same for others, and in later attempts: a store may be slow instead of gone

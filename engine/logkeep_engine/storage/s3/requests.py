@@ -12,13 +12,13 @@ from logkeep_kernel import crc32c
 
 from logkeep_engine.errors import LogkeepError, StorageRefused
 from logkeep_engine.storage.base import PART_BYTES
+from logkeep_engine.storage.parts import UploadPart
 from logkeep_engine.storage.per_process import PerProcess
 from logkeep_engine.storage.place import BucketPlace
 from logkeep_engine.storage.retry import retried
 from logkeep_engine.storage.s3.connection import S3Connection, connect
 from logkeep_engine.storage.s3.errors import NotUnderstood, is_silence, translate
 from logkeep_engine.storage.s3.options import class_of
-from logkeep_engine.storage.s3.parts import UploadPart
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from logkeep_kernel import crc32c_combined
 
 from logkeep_engine.errors import LogkeepError, ObjectExists, ObjectMissing
 from logkeep_engine.storage.base import ANYTHING, Buffer, ObjectWriter
+from logkeep_engine.storage.parts import UploadPart
 from logkeep_engine.storage.place import BucketPlace
 from logkeep_engine.storage.s3.errors import UploadGone
-from logkeep_engine.storage.s3.parts import UploadPart
 from logkeep_engine.storage.s3.requests import Requests, base64_of
 
 

@@ -9,7 +9,7 @@ import pytest
 from crc32c import crc32c
 
 from logkeep_engine.storage import PART_BYTES
-from logkeep_engine.storage.s3.parts import MEMORY_BYTES, SLAB_BYTES, UploadMemory, UploadPart
+from logkeep_engine.storage.parts import MEMORY_BYTES, SLAB_BYTES, UploadMemory, UploadPart
 
 
 def filled(memory: UploadMemory, data: bytes) -> UploadPart:
