@@ -62,6 +62,13 @@ class AzureServer:
         """The names of all objects, of those that are visible."""
         return [blob.name for blob in self._client.get_container_client(container).list_blobs()]
 
+    def upload_encoded(self, container: str, name: str, data: bytes) -> None:
+        """Upload an object whose header says that it is packed with gzip."""
+        from azure.storage.blob import ContentSettings
+
+        encoded = ContentSettings(content_encoding="gzip")
+        self._client.get_blob_client(container, name).upload_blob(data, content_settings=encoded)
+
     def archive(self, container: str, name: str) -> None:
         """Move an object into the archive tier."""
         self._client.get_blob_client(container, name).set_standard_blob_tier("Archive")

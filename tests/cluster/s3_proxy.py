@@ -153,9 +153,10 @@ def cut_body(after: int, *, then: Fault = lambda exchange: None) -> Fault:
 
 
 def answer(status: str, code: str, message: str = "") -> Fault:
-    """The store answers with an error and carries nothing out."""
+    """The store answers with an error and carries nothing out. Azure has the code in a header, too."""
     body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
     head = f"HTTP/1.1 {status}\r\nContent-Type: application/xml\r\nContent-Length: {len(body)}\r\nConnection: close"
+    head += f"\r\nx-ms-error-code: {code}"
     return lambda exchange: exchange.send(head.encode() + b"\r\n\r\n" + body)
 
 
@@ -166,6 +167,7 @@ class S3Proxy(socketserver.ThreadingTCPServer):
     first line.
     """
 
+    exchange = Exchange
     allow_reuse_address = True
     daemon_threads = True
     request_queue_size = 128
@@ -250,7 +252,7 @@ class _Relay(socketserver.BaseRequestHandler):
             return
         if proxy.spoil:
             request = request.replace(proxy.spoil, bytes(len(proxy.spoil)))
-        exchange = Exchange(proxy, self.request, request)
+        exchange = proxy.exchange(proxy, self.request, request)
         head = request.partition(b"\r\n\r\n")[0]
         proxy.requests.append(exchange.line)
         proxy.heads.append(head)

@@ -1,6 +1,7 @@
 """Storage on a server of Azure Blob Storage's interface: the contract of every storage, and what failures are
 called."""
 
+import gzip
 import os
 from base64 import b64encode
 from collections.abc import Callable
@@ -110,6 +111,14 @@ def test_an_upload_that_meets_another_object_is_refused_at_its_end(azure: AzureS
         writer.commit()
     writer.abort()
     assert storage.read("stream") == b"another's"
+
+
+def test_an_object_that_is_called_packed_is_read_as_it_lies(azure: AzureServer, container: str) -> None:
+    packed = gzip.compress(b"1" * 10_000)
+    azure.upload_encoded(container, "an/archive/a", packed)
+    storage = open_azure(azure, container)
+    assert storage.read("a") == packed
+    assert storage.read_range("a", 5, 20) == packed[5:20]
 
 
 def test_an_object_of_the_archive_tier_is_cold_until_it_is_retrieved(azure: AzureServer, container: str) -> None:

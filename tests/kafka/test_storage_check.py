@@ -106,7 +106,6 @@ SMALL_PARTS: Mapping[str, float] = dict.fromkeys(
     (
         "logkeep_engine.storage.check.PART_BYTES",
         "logkeep_engine.storage.parts.PART_BYTES",
-        "logkeep_engine.storage.object_store.PART_BYTES",
     ),
     5 << 20,
 )

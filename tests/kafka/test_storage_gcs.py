@@ -46,11 +46,8 @@ def test_a_missing_bucket_is_named(gcs: GcsServer) -> None:
     for act in (storage.check, storage.list, lambda: storage.put("a", b""), lambda: storage.create("a", b"")):
         with pytest.raises(BucketMissing, match=r"Bucket 'no-such-bucket' does not exist at http://0x7f\.1"):
             act()
-    writer = storage.writer("stream")
-    writer.write(bytes(PART_BYTES + 1))
-    with pytest.raises(BucketMissing):
-        writer.commit()
-    writer.abort()
+    with pytest.raises(BucketMissing), storage.writer("stream") as writer:
+        writer.write(bytes(PART_BYTES + 1))
 
 
 def test_a_token_comes_from_the_key_of_the_account(gcs: GcsServer, gcs_bucket: str) -> None:

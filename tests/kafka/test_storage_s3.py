@@ -21,19 +21,16 @@ from logkeep_engine.errors import (
     CredentialsMissing,
     LogkeepError,
     ObjectExists,
-    ObjectMissing,
     StorageRefused,
     StorageUnavailable,
 )
-from logkeep_engine.storage import DEFAULT_BLOCK, PART_BYTES, ObjectWriter, Storage, open_uri, retry
+from logkeep_engine.storage import DEFAULT_BLOCK, PART_BYTES, Storage, open_uri, retry, upload
 from logkeep_engine.storage.s3 import connection
-from logkeep_engine.storage.s3 import writer as s3_writer
 from tests.cluster.s3 import S3Server
 from tests.cluster.s3_proxy import (
     Fault,
     S3Proxy,
     answer,
-    applied_then_silent,
     cut_body,
     delayed,
     lost_answer,
@@ -154,16 +151,6 @@ def test_an_object_is_one_request_or_one_for_each_part_and_two_more(
     assert storage.read("a") == data
 
 
-def test_a_part_whose_first_sending_fails_is_sent_whole(s3: S3Server, bucket: str, proxy: S3Proxy) -> None:
-    storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
-    data = os.urandom(PART_BYTES + (5 << 20) + 77)
-    proxy.meet(answer("503 Slow Down", "SlowDown"), where=lambda line: b"partNumber=" in line)
-    with storage.writer("a") as writer:
-        writer.write(data)
-    assert requests_by_kind(proxy.requests)["UploadPart"] == 3
-    assert storage.read("a") == data
-
-
 PUT = {"PutObject": 1}
 
 
@@ -197,19 +184,6 @@ def test_a_lost_answer_to_a_create_finds_its_own_object(s3: S3Server, bucket: st
     assert storage.read("a") == b"mine"
 
 
-def test_a_lost_answer_to_the_end_of_a_multipart_upload_is_success(s3: S3Server, bucket: str, proxy: S3Proxy) -> None:
-    storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
-    data = os.urandom(PART_BYTES + 10)
-    writer = storage.writer("a")
-    writer.write(data)
-    writer._send_part()  # type: ignore[attr-defined]  # so that the next request is the last one
-    for part in writer._parts:  # type: ignore[attr-defined]
-        part.result()
-    proxy.meet(lost_answer)
-    writer.commit()
-    assert storage.read("a") == data
-
-
 def test_an_older_object_of_the_same_size_is_not_taken_for_an_upload_that_is_gone(
     s3: S3Server, bucket: str, proxy: S3Proxy
 ) -> None:
@@ -226,20 +200,15 @@ def test_an_older_object_of_the_same_size_is_not_taken_for_an_upload_that_is_gon
     assert storage.read("a") == older
 
 
-@pytest.mark.parametrize("parts", [0, 1])
-def test_after_a_lost_answer_to_a_conditional_end_the_object_is_there(
-    s3: S3Server, bucket: str, proxy: S3Proxy, parts: int
+def test_after_a_lost_answer_to_a_conditional_put_the_object_is_there(
+    s3: S3Server, bucket: str, proxy: S3Proxy
 ) -> None:
     """Stores differ in what they say to the second request: done, or that the object is another now."""
     storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
     storage.put("a", b"before")
-    data = os.urandom(PART_BYTES + 10 if parts else 10)
+    data = os.urandom(10)
     writer = storage.writer("a", replaces=storage.version("a"))
     writer.write(data)
-    if parts:
-        writer._send_part()  # type: ignore[attr-defined]  # so that the next request is the last one
-        for part in writer._parts:  # type: ignore[attr-defined]
-            part.result()
     proxy.meet(lost_answer)
     with contextlib.suppress(ObjectExists):
         writer.commit()
@@ -277,45 +246,6 @@ def test_a_server_that_asks_to_slow_down_is_asked_again(s3: S3Server, bucket: st
     proxy.meet(*[answer("503 Slow Down", "SlowDown")] * 3)
     storage.create("a", b"1")
     assert storage.read("a") == b"1"
-
-
-@pytest.mark.usefixtures("impatient")
-def test_a_writer_whose_parts_fail_raises_and_shows_nothing(s3: S3Server, bucket: str, proxy: S3Proxy) -> None:
-    storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
-    writer = storage.writer("a")
-    writer.write(bytes(PART_BYTES + 1))  # the upload has begun, and its first part is on its way
-    proxy.always(answer("503 Slow Down", "SlowDown"))
-    with pytest.raises(StorageUnavailable):
-        _write_all(writer)
-    proxy.well()
-    assert storage.list() == []
-
-
-def _write_all(writer: ObjectWriter) -> None:
-    with writer:
-        for _ in range(3):
-            writer.write(bytes(PART_BYTES))
-
-
-def test_a_part_that_changes_on_its_way_is_refused(s3: S3Server, bucket: str, proxy: S3Proxy) -> None:
-    storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
-    proxy.spoil = b"precious"
-    with pytest.raises(StorageRefused, match=r"BadDigest|XAmzContentSHA256Mismatch|InvalidDigest"):
-        storage.put("a", b"something precious to keep")
-    with pytest.raises(ObjectMissing):
-        storage.read("a")
-
-
-def test_a_part_that_changes_after_it_was_handed_in_is_refused(s3: S3Server, bucket: str) -> None:
-    storage = open_s3(s3, bucket)
-    for parts in (0, 1):
-        writer = storage.writer("a")
-        writer.write(os.urandom(parts * PART_BYTES + 10))
-        writer._part._slabs[0][3] ^= 1  # type: ignore[attr-defined]
-        with pytest.raises(StorageRefused, match="BadDigest"):
-            writer.commit()
-        writer.abort()
-        assert storage.list() == []
 
 
 @pytest.mark.parametrize("parts", [0, 1])
@@ -361,7 +291,7 @@ def test_an_object_that_is_put_together_wrongly_is_refused(
     out = storage.writer("a")
     out.write(os.urandom(PART_BYTES + 10))
     if wrong == "checksum":
-        monkeypatch.setattr(s3_writer, "crc32c_combined", lambda *_: 4711)
+        monkeypatch.setattr(upload, "crc32c_combined", lambda *_: 4711)
     else:
         out._size += 1  # type: ignore[attr-defined]
     with pytest.raises(StorageRefused):
@@ -437,16 +367,6 @@ def test_a_connection_that_says_nothing_is_given_up_and_another_asked(
     proxy.meet(fault, fault)
     storage.delete(["a"])
     assert storage.list() == []
-
-
-@pytest.mark.usefixtures("soon")
-def test_a_part_of_an_upload_is_sent_three_times(s3: S3Server, bucket: str, proxy: S3Proxy) -> None:
-    storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
-    data = os.urandom(PART_BYTES + 10)
-    proxy.meet(silent, applied_then_silent, where=lambda line: b"partNumber=1" in line)
-    with storage.writer("a") as writer:
-        writer.write(data)
-    assert storage.read("a") == data
 
 
 @pytest.mark.usefixtures("soon")

@@ -13,8 +13,9 @@ versions of objects: an erasure deletes them.
 Storages pickle without credentials: a worker process takes its own from its environment. They may cross a fork: the
 connections to S3 are made again in the child.
 
-`base` is the interface, `local` and `s3` keep it, `opening` chooses between them by the URI, `credentials` looks for
-the keys, `retry` sends a failed request again.
+`base` is the interface, `local`, `s3`, `gcs` and `azure` keep it, `upload` and `parts` are how all but the first send
+an object, `opening` chooses between them by the URI, `credentials` looks for the keys, `retry` sends a failed request
+again.
 """
 
 from logkeep_engine.storage.base import (

@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from logkeep_engine.errors import LogkeepError, ObjectMissing, StorageRefused, StorageUnavailable
-from logkeep_engine.storage.base import (
-    PART_BYTES,
-    Buffer,
-    LockedObject,
-    ObjectWriter,
-    Storage,
-    UnseenObject,
-)
+from logkeep_engine.storage.base import LockedObject, Storage, UnseenObject
+from logkeep_engine.storage.parts import PartSender
 from logkeep_engine.storage.per_process import PerProcess
 from logkeep_engine.storage.place import BucketPlace
 from logkeep_engine.storage.retry import retried
 
 CONNECT_TIMEOUT = 15.0
-"""Seconds until a connection must be there, and until a body in one block must be sent: urllib3 has no third limit."""
-CHUNK_BYTES = 4 << 20
-"""The largest body in one block: even 300 kB/s send it in time."""
+"""Seconds until a connection must be there, and until a slab of a body must be sent: urllib3 has no third limit."""
 READ_TIMEOUT = 30.0
 """Seconds without a byte of an answer."""
 CONNECTIONS = 64
 """Connections that a process keeps to a store."""
 _DELETED_AT_ONCE = 16
-_PARTS_AT_ONCE = 2  # of all writers of a storage together, in this process: each is 32 MiB of memory
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -67,7 +56,7 @@ class ObjectStore(Storage, Generic[C]):
     def __init__(self, place: BucketPlace, environ: Mapping[str, str] = os.environ) -> None:
         self._place = place
         self._own = PerProcess(lambda: self._connect(environ))
-        self._parts = PerProcess(lambda: threading.BoundedSemaphore(_PARTS_AT_ONCE))
+        self._sender = PerProcess(PartSender)
         self.uri = place.uri
 
     def __repr__(self) -> str:
@@ -93,9 +82,14 @@ class ObjectStore(Storage, Generic[C]):
         """Return how an object is locked; None if the store does not report it."""
 
     @property
-    def parts(self) -> threading.BoundedSemaphore:
-        """The parts that writers of this process may have on their way."""
-        return self._parts.get()
+    def place(self) -> BucketPlace:
+        """The bucket and the prefix of the objects."""
+        return self._place
+
+    @property
+    def sender(self) -> PartSender:
+        """The threads and the memory of this process's writers."""
+        return self._sender.get()
 
     def connection(self) -> C:
         """This process's own connection; the first call makes it."""
@@ -163,87 +157,3 @@ class ObjectStore(Storage, Generic[C]):
                 raise
             return lock
         return None
-
-
-class PartsWriter(ObjectWriter):
-    """Collects parts of PART_BYTES and sends them in the background, `at_once` of them at most; an object of one part
-    is written whole. `free` bounds the parts of all writers."""
-
-    def __init__(self, path: str, free: threading.BoundedSemaphore, at_once: int) -> None:
-        self._path = path
-        self._free = free
-        self._at_once = at_once
-        self._pool: ThreadPoolExecutor | None = None
-        self._part = bytearray()
-        self._sent: list[Future[None]] = []
-        self._open = True
-
-    @abstractmethod
-    def _send(self, number: int, part: bytes) -> None:
-        """Send a part, in a thread. `number` counts from 0."""
-
-    @abstractmethod
-    def _put(self, data: bytes) -> None:
-        """Write an object of one part, whole."""
-
-    @abstractmethod
-    def _finish(self, count: int) -> None:
-        """Make the object visible, of which this many parts have arrived."""
-
-    @abstractmethod
-    def _drop(self) -> None:
-        """Forget parts that were sent. May fail."""
-
-    def write(self, data: Buffer) -> int:
-        if not self._open:
-            raise ValueError(f"{self._path}: write after commit or abort")
-        rest = memoryview(data).cast("B")
-        total = len(rest)
-        while rest:
-            if len(self._part) >= PART_BYTES:  # only now: an object of one part is one request
-                self._send_part()
-            count = min(len(rest), PART_BYTES - len(self._part))
-            self._part += rest[:count]
-            rest = rest[count:]
-        return total
-
-    def commit(self) -> None:
-        if not self._open:
-            raise ValueError(f"{self._path}: commit after commit or abort")
-        if not self._sent:
-            self._put(bytes(self._part))
-        else:
-            self._send_part()
-            for part in self._sent:
-                part.result()
-            self._finish(len(self._sent))
-        self._close()
-
-    def abort(self) -> None:
-        if not self._open:
-            return
-        for part in self._sent:
-            part.cancel()
-        wait(self._sent)  # a part that arrives after the abort would be kept
-        if self._sent:
-            with contextlib.suppress(Exception):  # the error that led here matters more, and what was sent is invisible
-                self._drop()
-        self._close()
-
-    def _send_part(self) -> None:
-        number, part = len(self._sent), bytes(self._part)
-        self._part = bytearray()
-        if number >= self._at_once:
-            self._sent[number - self._at_once].result()
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._at_once, thread_name_prefix="logkeep-send")
-        self._free.acquire()
-        sending = self._pool.submit(self._send, number, part)
-        sending.add_done_callback(lambda done: self._free.release())
-        self._sent.append(sending)
-
-    def _close(self) -> None:
-        self._open = False
-        self._part = bytearray()
-        if self._pool is not None:
-            self._pool.shutdown()

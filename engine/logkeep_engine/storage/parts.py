@@ -1,27 +1,36 @@
-"""Parts of uploads: the memory that they are collected in, and a part as a body that is sent without a copy.
+"""Parts of uploads: the memory that they are collected in, the threads that send them, and a part as a body that is
+sent without a copy.
 
     part = UploadPart()
-    part.write(data, memory)            # as much of it as fits; then the part is full
-    body = part.opened()                # once for each attempt
+    part.write(data, sender.memory)     # as much of it as fits; then the part is full
+    body = UploadBody(part)             # once for each attempt
 
 A part is large, because each is a request that costs money, so its memory comes in slabs as it fills. All parts but
-the last have the same size, since some stores require that. S3 takes 10,000 parts of at least 5 MiB.
+the last have the same size, since some stores require that. S3 takes 10,000 parts of at least 5 MiB, Azure 50,000;
+Google takes any number, of a multiple of 256 KiB.
 """
 
 from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Iterator
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from logkeep_kernel import crc32c
 
+from logkeep_engine.errors import StorageRefused
 from logkeep_engine.storage.base import PART_BYTES
 
 SLAB_BYTES = 1 << 20
 MEMORY_BYTES = 80 << 20
 """The bytes that all writers of a storage collect and send at once, unless writers alone hold more: PART_BYTES each at
 most."""
+_PARTS_AT_ONCE = 4  # parts under way of all writers of a storage together
+
+T = TypeVar("T")
 
 
 class UploadMemory:
@@ -123,26 +132,46 @@ class UploadPart:
             crc = crc32c(view, crc)
         return crc == self._crc
 
-    def opened(self) -> UploadBody:
-        """Return the bytes as a file, from their beginning."""
-        return UploadBody(self)
-
     def clear(self) -> list[bytearray]:
         """Empty the part, and return its slabs."""
         slabs, self._slabs, self._size, self._crc = self._slabs, [], 0, 0
         return slabs
 
 
+class PartSender:
+    """Threads that send parts, and the memory of the parts, for all writers of a storage in one process."""
+
+    def __init__(self) -> None:
+        self.memory = UploadMemory()
+        self._free = threading.BoundedSemaphore(_PARTS_AT_ONCE)
+        self._sending = ThreadPoolExecutor(_PARTS_AT_ONCE, thread_name_prefix="logkeep-send")
+
+    def send(self, part: UploadPart, action: Callable[[], T]) -> Future[T]:
+        """Begin to send a part, which is let go when it has arrived or failed. Waits while _PARTS_AT_ONCE are under
+        way.
+        """
+        self._free.acquire()
+        self.memory.begin_sending()
+        sending = self._sending.submit(action)
+        sending.add_done_callback(lambda done: self._sent(part, done))
+        return sending
+
+    def _sent(self, part: UploadPart, done: Future[Any]) -> None:
+        self.memory.end_sending(part, reuse=not done.cancelled() and done.exception() is None)
+        self._free.release()
+
+
 class UploadBody:
-    """A part as botocore takes a body that is not one block: with a length, and the methods of a file.
+    """Bytes as botocore and Azure's library take a body that is not one block: with a length, and the methods of a
+    file.
 
     Each slab goes to the socket with one call, as it is. So the limit of seconds for a call, of which urllib3 has only
     one for the whole of a body in one block, is one for each megabyte.
     """
 
-    def __init__(self, part: UploadPart) -> None:
-        self._views = list(part.views())
-        self._size = len(part)
+    def __init__(self, content: bytes | UploadPart) -> None:
+        self._views = slabs_of(content)
+        self._size = len(content)
         self._at = 0
 
     def __len__(self) -> int:
@@ -164,3 +193,33 @@ class UploadBody:
         """Move to another place, as in a file. Returns it."""
         self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         return self._at
+
+
+def slabs_of(content: bytes | UploadPart, start: int = 0) -> list[memoryview]:
+    """Return the bytes from `start` on without a copy, in pieces of SLAB_BYTES at most."""
+    if isinstance(content, UploadPart):
+        slabs = list(content.views())
+    else:
+        slabs = [memoryview(content)[at : at + SLAB_BYTES] for at in range(0, len(content), SLAB_BYTES)]
+    whole, rest = divmod(start, SLAB_BYTES)
+    return [slab[0 if number else rest :] for number, slab in enumerate(slabs[whole:])]
+
+
+def crc32c_of(content: bytes | UploadPart) -> int:
+    """Return the CRC-32C, of a part as its bytes were handed in."""
+    return content.crc32c() if isinstance(content, UploadPart) else crc32c(content)
+
+
+def base64_of(crc: int) -> str:
+    """Return a CRC-32C as S3 and Google write it. The store checks it, so that over TLS the payload need not be hashed
+    to sign it; without TLS botocore signs a SHA-256 as well.
+    """
+    return b64encode(crc.to_bytes(4, "big")).decode()
+
+
+def changed(name: str) -> StorageRefused:
+    """Return the error for an object, or a part of it, whose bytes are not those that were handed in."""
+    return StorageRefused(
+        f"{name}: bytes of the object have changed in memory, or on their way to the store.",
+        hint="Start the run again. If it happens again, have the memory of the node checked.",
+    )

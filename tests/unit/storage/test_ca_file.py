@@ -22,7 +22,11 @@ EMPTY = (
     b'<?xml version="1.0"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>bucket</Name>'
     b"<KeyCount>0</KeyCount><MaxKeys>1</MaxKeys><IsTruncated>false</IsTruncated></ListBucketResult>"
 )
-LOGIN = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+EMPTY_AZURE = (
+    b'<?xml version="1.0"?><EnumerationResults ServiceEndpoint="https://store/" ContainerName="bucket"><Prefix/>'
+    b"<Blobs/><NextMarker/></EnumerationResults>"
+)
+LOGIN = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AZURE_STORAGE_KEY": "a2V5"}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -31,9 +35,10 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "application/xml")
-        self.send_header("Content-Length", str(len(EMPTY)))
+        body = EMPTY_AZURE if "comp=list" in self.path else EMPTY
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(EMPTY)
+        self.wfile.write(body)
 
     def log_message(self, format: str, *_: object) -> None:
         pass
@@ -59,28 +64,34 @@ def endpoint(authority: Authority) -> Iterator[str]:
 
 
 def spec(endpoint: str, **more: Any) -> StorageSpec:
-    return StorageSpec.model_validate({"uri": "s3://bucket/prefix", "endpoint": endpoint, **more})
+    return StorageSpec.model_validate({"uri": "s3://bucket/prefix", "endpoint": endpoint} | more)
+
+
+KINDS = ["s3", "az"]
 
 
 TLS = {"tls": {"caConfigMapRef": {"name": "bundle"}}}
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("keys", [OWN_KEYS, STATE_KEYS], ids=lambda keys: keys.field)
 def test_a_store_is_trusted_by_the_authorities_that_the_spec_names(
-    endpoint: str, authority: Authority, monkeypatch: pytest.MonkeyPatch, keys: Keys
+    endpoint: str, authority: Authority, monkeypatch: pytest.MonkeyPatch, keys: Keys, kind: str
 ) -> None:
     for name, value in LOGIN.items():
         monkeypatch.setenv(name, value)
-    storage = open_storage(spec(endpoint, **TLS), {**LOGIN, keys.ca_file: str(authority.cert)}, secret_keys=keys)
+    place = spec(endpoint, uri=f"{kind}://bucket/prefix", **TLS)
+    storage = open_storage(place, {**LOGIN, keys.ca_file: str(authority.cert)}, secret_keys=keys)
     for opened in (storage, pickle.loads(pickle.dumps(storage))):  # as a task gets it
         opened.check()
         assert list(opened.list("")) == []
 
 
-def test_without_them_the_store_is_not_trusted(endpoint: str, authority: Authority) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_them_the_store_is_not_trusted(endpoint: str, authority: Authority, kind: str) -> None:
     environ = {**LOGIN, OWN_KEYS.ca_file: str(authority.cert)}  # of another resource: nothing refers to it
     with pytest.raises(StorageRefused, match="TLS failed"):
-        open_storage(spec(endpoint), environ).check()
+        open_storage(spec(endpoint, uri=f"{kind}://bucket/prefix"), environ).check()
 
 
 @pytest.mark.parametrize("keys", [OWN_KEYS, STATE_KEYS], ids=lambda keys: keys.field)

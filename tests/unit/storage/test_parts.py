@@ -9,7 +9,7 @@ import pytest
 from crc32c import crc32c
 
 from logkeep_engine.storage import PART_BYTES
-from logkeep_engine.storage.parts import MEMORY_BYTES, SLAB_BYTES, UploadMemory, UploadPart
+from logkeep_engine.storage.parts import MEMORY_BYTES, SLAB_BYTES, UploadBody, UploadMemory, UploadPart, slabs_of
 
 
 def filled(memory: UploadMemory, data: bytes) -> UploadPart:
@@ -25,7 +25,7 @@ def test_a_part_is_what_was_written(size: int) -> None:
     data = os.urandom(size)
     memory = UploadMemory()
     part = filled(memory, data)
-    assert len(part) == len(part.opened()) == size
+    assert len(part) == len(UploadBody(part)) == size
     assert b"".join(part.views()) == data
     assert part.crc32c() == crc32c(data)
     assert memory.lent == -(-size // SLAB_BYTES) * SLAB_BYTES
@@ -41,12 +41,21 @@ def test_a_part_is_full_at_its_size_and_not_before() -> None:
 def test_a_body_reads_as_a_file_does() -> None:
     data = os.urandom(2 * SLAB_BYTES + 10)
     part = filled(UploadMemory(), data)
-    body, file = part.opened(), io.BytesIO(data)
+    body, file = UploadBody(part), io.BytesIO(data)
     for offset, whence in ((0, io.SEEK_END), (5, io.SEEK_SET), (SLAB_BYTES, io.SEEK_CUR), (-3, io.SEEK_END)):
         assert body.seek(offset, whence) == file.seek(offset, whence)
         assert body.tell() == file.tell()
         assert b"".join(chunks(body.read)) == file.read()
-    assert b"".join(chunks(part.opened().read)) == data, "another attempt begins at the beginning"
+    assert b"".join(chunks(UploadBody(part).read)) == data, "another attempt begins at the beginning"
+
+
+@pytest.mark.parametrize("size", [0, 1, SLAB_BYTES, 2 * SLAB_BYTES + 10])
+def test_bytes_and_parts_are_cut_alike_from_any_place_on(size: int) -> None:
+    data = os.urandom(size)
+    part = filled(UploadMemory(), data)
+    for start in (0, 1, SLAB_BYTES - 1, SLAB_BYTES, SLAB_BYTES + 5, size):
+        assert b"".join(slabs_of(part, start)) == b"".join(slabs_of(data, start)) == data[start:]
+    assert all(0 < len(slab) <= SLAB_BYTES for slab in (*slabs_of(part), *slabs_of(data)))
 
 
 def chunks(read: object) -> Iterator[bytes]:
@@ -58,7 +67,7 @@ def test_a_body_is_sent_without_a_copy() -> None:
     part = filled(UploadMemory(), b"abc")
     (view,) = part.views()
     view[0:1] = b"x"
-    assert part.opened().read() == b"xbc"
+    assert UploadBody(part).read() == b"xbc"
 
 
 def test_memory_is_used_again() -> None:
@@ -74,7 +83,7 @@ def test_memory_is_used_again() -> None:
 def test_memory_that_a_failed_request_may_read_is_not_used_again() -> None:
     memory = UploadMemory()
     part = filled(memory, b"old")
-    body = part.opened()
+    body = UploadBody(part)
     memory.let_go(part, reuse=False)
     filled(memory, b"new")
     assert body.read() == b"old"

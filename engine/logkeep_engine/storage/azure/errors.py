@@ -14,7 +14,9 @@ from logkeep_engine.errors import (
     by_place,
 )
 from logkeep_engine.storage.object_store import LockedError, PastEndError, unanswered
+from logkeep_engine.storage.parts import changed
 from logkeep_engine.storage.place import BucketPlace
+from logkeep_engine.storage.upload import UploadGone
 
 _LOCKED = {
     "BlobImmutableDueToPolicy",
@@ -48,6 +50,8 @@ def translate(error: Exception, place: BucketPlace, path: str) -> LogkeepError:
         return error
     if isinstance(error, HttpResponseError) and error.status_code is not None:
         code = getattr(error, "error_code", None)
+        if code is None:  # only some parts of the library look for it
+            code = getattr(error.response, "headers", {}).get("x-ms-error-code")
         return _translate_answer(int(error.status_code), str(getattr(code, "value", code) or ""), place, path)
     if isinstance(error, ClientAuthenticationError):
         return CredentialsMissing(
@@ -69,6 +73,10 @@ def _translate_answer(status: int, code: str, place: BucketPlace, path: str) -> 
     name, where = place.name_of(path), place.where
     if code == "ContainerNotFound" or (status == 404 and not path):
         return place.missing()
+    if code == "Md5Mismatch":
+        return changed(name)
+    if code == "InvalidBlockList":
+        return UploadGone(f"{name}: {where} does not know its blocks.")
     if code == "BlobArchived":
         return ObjectCold(f"{name} is in the archive tier and cannot be read before it is rehydrated.", hint=COLD_HINT)
     if code in _LOCKED:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import io
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from logkeep_engine.errors import LogkeepError, ObjectExists, ObjectMissing, StorageRefused, StorageUnavailable
+from logkeep_engine.errors import LogkeepError, ObjectMissing, StorageRefused
 from logkeep_engine.storage.azure.errors import translate
+from logkeep_engine.storage.azure.writer import AzureWriter, blob_of, put
 from logkeep_engine.storage.base import (
     ANYTHING,
-    PART_BYTES,
+    WHOLE_BYTES,
     ColdObject,
     LockedObject,
     ObjectInfo,
@@ -20,17 +19,10 @@ from logkeep_engine.storage.base import (
     UnseenObject,
     is_object_path,
 )
-from logkeep_engine.storage.object_store import (
-    CHUNK_BYTES,
-    CONNECT_TIMEOUT,
-    CONNECTIONS,
-    READ_TIMEOUT,
-    ObjectStore,
-    PartsWriter,
-)
+from logkeep_engine.storage.object_store import CONNECT_TIMEOUT, CONNECTIONS, READ_TIMEOUT, ObjectStore
+from logkeep_engine.storage.parts import SLAB_BYTES
 from logkeep_engine.storage.place import BucketPlace
 
-_PARTS_AT_ONCE = 2
 _PAGE = 5000  # the most that the service lists at once
 _ARCHIVE = "Archive"
 _FOLDER = "hdi_isfolder"  # metadata of an entry that stands for a folder where names form a hierarchy
@@ -52,20 +44,23 @@ class AzureStorage(ObjectStore[Any]):
         session.mount("https://", HTTPAdapter(pool_maxsize=CONNECTIONS))
         session.mount("http://", HTTPAdapter(pool_maxsize=CONNECTIONS))
         trusted = {} if place.ca_file is None else {"connection_verify": place.ca_file}
+        transport: Any = RequestsTransport
         client: Any = ContainerClient
         return client(
             place.endpoint,
             place.bucket,
             credential=_credential(place, environ),
-            transport=RequestsTransport(session=session, session_owner=False),
+            transport=transport(
+                session=session,
+                session_owner=False,
+                connection_timeout=CONNECT_TIMEOUT,
+                read_timeout=READ_TIMEOUT,
+                connection_data_block_size=SLAB_BYTES,  # of what is read; its own is 4 kB
+                **trusted,
+            ),
             retry_total=0,  # our own patience repeats a request
-            connection_timeout=CONNECT_TIMEOUT,
-            read_timeout=READ_TIMEOUT,
-            max_single_get_size=PART_BYTES,
-            max_chunk_get_size=PART_BYTES,
-            max_single_put_size=CHUNK_BYTES,  # the library sends what is larger in blocks
-            max_block_size=CHUNK_BYTES,
-            **trusted,
+            max_single_get_size=WHOLE_BYTES + 1,  # what is read is one request; `read` asks for one byte more
+            max_chunk_get_size=WHOLE_BYTES,
         )
 
     def _translate(self, error: Exception, path: str) -> LogkeepError:
@@ -82,40 +77,26 @@ class AzureStorage(ObjectStore[Any]):
                 hint="Exclude the topic, or use another store.",
             )
 
-    def _blob(self, container: Any, path: str) -> Any:
-        key = self._place.key(path)
-        self.check_path(path)
-        return container.get_blob_client(key)
-
     def create(self, path: str, data: bytes) -> None:
-        self.upload(path, data, {"overwrite": False})
+        put(self, path, data, {"If-None-Match": "*"})
 
     def put(self, path: str, data: bytes) -> None:
-        self.upload(path, data, {"overwrite": True})
-
-    def upload(self, path: str, data: bytes, condition: Mapping[str, Any]) -> None:
-        """Write an object in one request, under a condition on what is there."""
-        self._place.key(path)
-        self.ask(
-            path,
-            lambda container: self._blob(container, path).upload_blob(data, validate_content=True, **condition),
-        )
+        put(self, path, data, {})
 
     def writer(self, path: str, *, replaces: str | None = ANYTHING) -> ObjectWriter:
-        self._place.key(path)
-        self.check_path(path)
         return AzureWriter(self, path, replaces)
 
     def version(self, path: str) -> str | None:
         self._place.key(path)
         try:
-            return str(self.ask(path, lambda container: self._blob(container, path).get_blob_properties().etag))
+            return str(self.ask(path, lambda container: blob_of(self, container, path).get_blob_properties().etag))
         except ObjectMissing:
             return None
 
     def _read(self, connection: Any, path: str, start: int, end: int | None) -> bytes:
         length = None if end is None else end - start
-        data: bytes = self._blob(connection, path).download_blob(start, length).readall()
+        # As it lies there: an object that somebody has uploaded with gzip as its encoding would come unpacked.
+        data: bytes = blob_of(self, connection, path).download_blob(start, length, decompress=False).readall()
         return data
 
     def list(self, prefix: str = "") -> list[ObjectInfo]:
@@ -188,7 +169,7 @@ class AzureStorage(ObjectStore[Any]):
 
     def _look(self, info: ObjectInfo) -> ColdObject | None:
         def look(container: Any) -> Any:
-            return self._blob(container, info.path).get_blob_properties()
+            return blob_of(self, container, info.path).get_blob_properties()
 
         try:
             found = self.ask(info.path, look)
@@ -203,70 +184,9 @@ class AzureStorage(ObjectStore[Any]):
         priority = "High" if tier == "Expedited" else "Standard"
 
         def wake(container: Any) -> None:
-            self._blob(container, cold.info.path).set_standard_blob_tier("Hot", rehydrate_priority=priority)
+            blob_of(self, container, cold.info.path).set_standard_blob_tier("Hot", rehydrate_priority=priority)
 
         self.ask(cold.info.path, wake)
-
-
-class AzureWriter(PartsWriter):
-    """Blocks that are sent side by side, and a list of them at the end, which makes the object.
-
-    What was sent and not listed is invisible, and the service drops it in a week. Two writers of one name share their
-    blocks' place: the commit of one drops what the other has sent.
-    """
-
-    def __init__(self, storage: AzureStorage, path: str, replaces: str | None) -> None:
-        super().__init__(path, storage.parts, _PARTS_AT_ONCE)
-        self._storage = storage
-        self._replaces = replaces
-        self._id = secrets.token_hex(8)  # blocks of another writer must not be taken for ours
-
-    def _condition(self) -> dict[str, Any]:
-        from azure.core import MatchConditions
-
-        if self._replaces == ANYTHING:
-            return {}
-        if self._replaces is None:
-            return {"match_condition": MatchConditions.IfMissing}
-        return {"etag": self._replaces, "match_condition": MatchConditions.IfNotModified}
-
-    def _put(self, data: bytes) -> None:
-        self._storage.upload(self._path, data, {"overwrite": True, **self._condition()})
-
-    def _block(self, number: int) -> str:
-        return f"{self._id}-{number:06}"
-
-    def _send(self, number: int, part: bytes) -> None:
-        def send(container: Any) -> None:
-            blob = self._storage._blob(container, self._path)
-            # a stream, which goes to the socket in small blocks: a part in one would have to be there in seconds
-            blob.stage_block(self._block(number), io.BytesIO(part), len(part), validate_content=True)
-
-        self._storage.ask(self._path, send)
-
-    def _finish(self, count: int) -> None:
-        from azure.core.exceptions import HttpResponseError
-        from azure.storage.blob import BlobBlock
-
-        def finish(container: Any) -> None:
-            blob = self._storage._blob(container, self._path)
-            try:
-                blob.commit_block_list([BlobBlock(self._block(number)) for number in range(count)], **self._condition())
-            except HttpResponseError as error:
-                if str(getattr(error, "error_code", "")) != "InvalidBlockList":
-                    raise
-                name = f"{self._storage.uri}/{self._path}"
-                if self._replaces != ANYTHING:
-                    raise ObjectExists(f"{name} may be of this writer or another.") from None
-                raise StorageUnavailable(
-                    f"{name}: another writer of this name has ended first, or this one has before its answer was lost.",
-                    hint="Start the run again.",
-                ) from None
-
-        self._storage.ask(self._path, finish)
-
-    def _drop(self) -> None:
-        return  # the service drops blocks that no list names
 
 
 def _credential(place: BucketPlace, environ: Mapping[str, str]) -> Any:

@@ -13,10 +13,12 @@ from logkeep_engine.errors import (
     by_place,
 )
 from logkeep_engine.storage.object_store import LockedError, PastEndError, unanswered
+from logkeep_engine.storage.parts import changed
 from logkeep_engine.storage.place import BucketPlace
 
 # What the service answers of an object that it keeps: https://cloud.google.com/storage/docs/json_api/v1/status-codes
 _LOCKED = ("retentionPolicyNotMet", "objectUnderActiveHold", "Object is under active", "retention policy")
+_CHANGED = "doesn't match calculated"  # the checksum that the request has, and that of the bytes that came
 _RIGHTS = (
     "To read, the account needs storage.objects.get and storage.objects.list, to write storage.objects.create and "
     "storage.objects.delete as well: the role Storage Object User has all of them."
@@ -29,6 +31,7 @@ def translate(error: Exception, place: BucketPlace, path: str) -> LogkeepError:
     from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, TransportError
     from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
     from requests.exceptions import RequestException, SSLError
+    from urllib3.exceptions import HTTPError
 
     name = place.name_of(path)
     if isinstance(error, LogkeepError):
@@ -61,9 +64,9 @@ def translate(error: Exception, place: BucketPlace, path: str) -> LogkeepError:
                 f"Check {place.keys.google}, if it is set, and the clock.",
             ),
         )
-    return unanswered(
-        error, place, path, isinstance(error, (RequestException, TransportError, DataCorruption, OSError))
-    )
+    # a body that is cut while it is read is an HTTPError
+    may_pass = isinstance(error, (RequestException, HTTPError, TransportError, DataCorruption, OSError))
+    return unanswered(error, place, path, may_pass)
 
 
 def _translate_answer(status: int, text: str, place: BucketPlace, path: str) -> LogkeepError:
@@ -82,6 +85,8 @@ def _translate_answer(status: int, text: str, place: BucketPlace, path: str) -> 
         )
     if status in (401, 403):
         return StorageDenied(f"{where} denied access to {name}: {status}.", hint=_RIGHTS)
+    if status == 400 and _CHANGED in text:
+        return changed(name)
     if status in (408, 409, 429) or (status >= 500 and status != 501):
         return StorageUnavailable(f"{name}: {where} answered {status}.", hint="This may be temporary; try again.")
     return StorageRefused(f"{name}: {where} answered {status}.", hint=f"Check {place.keys.part('uri')}.")

@@ -17,22 +17,14 @@ from logkeep_engine.storage.base import (
     is_object_path,
 )
 from logkeep_engine.storage.gcs.errors import translate
-from logkeep_engine.storage.object_store import (
-    CHUNK_BYTES,
-    CONNECT_TIMEOUT,
-    CONNECTIONS,
-    READ_TIMEOUT,
-    ObjectStore,
-    PartsWriter,
-)
+from logkeep_engine.storage.gcs.writer import GOOGLE, TIMEOUT, GcsWriter, put
+from logkeep_engine.storage.object_store import CONNECTIONS, ObjectStore
 
-_TIMEOUT = (CONNECT_TIMEOUT, READ_TIMEOUT)
 # Our own patience repeats a request: the library would multiply the time until a dead endpoint is reported.
-_ONCE: dict[str, Any] = {"retry": None, "timeout": _TIMEOUT}
-_GOOGLE = "https://storage.googleapis.com"
-_BYTES = "application/octet-stream"
+_ONCE: dict[str, Any] = {"retry": None, "timeout": TIMEOUT}
 _SCOPE = "https://www.googleapis.com/auth/devstorage.full_control"
-_ANY_GENERATION: dict[str, int] = {}
+_GENERATION = "ifGenerationMatch"
+_ABSENT = {_GENERATION: 0}
 
 
 class GcsStorage(ObjectStore[Any]):
@@ -46,7 +38,7 @@ class GcsStorage(ObjectStore[Any]):
 
         place = self._place
         # Named in any case: else a variable of the environment could lead elsewhere (STORAGE_EMULATOR_HOST).
-        options = {"api_endpoint": place.endpoint or _GOOGLE}
+        options = {"api_endpoint": place.endpoint or GOOGLE}
         # The project is that of new buckets, and none is created here.
         client = Client(project="-", credentials=_credentials(place, environ), client_options=options)
         client._bucket_metadata_cache = None  # else it asks for the bucket in the background, which needs another right
@@ -64,28 +56,15 @@ class GcsStorage(ObjectStore[Any]):
         self.ask("", lambda bucket: next(iter(self._pages(bucket, "", max_results=1)), None))
 
     def create(self, path: str, data: bytes) -> None:
-        self.upload(path, data, {"if_generation_match": 0})
+        put(self, path, data, _ABSENT)
 
     def put(self, path: str, data: bytes) -> None:
-        self.upload(path, data, _ANY_GENERATION)
-
-    def upload(self, path: str, data: bytes, condition: Mapping[str, int]) -> None:
-        """Write an object in one request, under a condition on the generation that is there."""
-        key = self._place.key(path)
-
-        def send(bucket: Any) -> None:
-            blob = bucket.blob(key, chunk_size=CHUNK_BYTES)  # what is larger than 8 MB goes in several requests
-            blob.upload_from_string(data, content_type=_BYTES, checksum="crc32c", **condition, **_ONCE)
-
-        try:
-            self.ask(path, send)
-        except ObjectMissing:  # an object that is to be written can lack nothing but its bucket
-            raise self._place.missing() from None
+        put(self, path, data, {})
 
     def writer(self, path: str, *, replaces: str | None = ANYTHING) -> ObjectWriter:
         if replaces == ANYTHING:
-            return GcsWriter(self, path, self._place.key(path), _ANY_GENERATION)
-        return GcsWriter(self, path, self._place.key(path), {"if_generation_match": int(replaces or 0)})
+            return GcsWriter(self, path, {})
+        return GcsWriter(self, path, _ABSENT if replaces is None else {_GENERATION: int(replaces)})
 
     def version(self, path: str) -> str | None:
         key = self._place.key(path)
@@ -169,53 +148,6 @@ class GcsStorage(ObjectStore[Any]):
 
     def retrieve(self, cold: ColdObject, days: int, tier: str) -> None:
         raise TypeError(f"{self.uri} has no cold objects")
-
-
-class GcsWriter(PartsWriter):
-    """A resumable upload, one part after the other: the service takes the bytes of an upload in their order."""
-
-    def __init__(self, storage: GcsStorage, path: str, key: str, condition: Mapping[str, int]) -> None:
-        super().__init__(path, storage.parts, at_once=1)
-        self._storage = storage
-        self._key = key
-        self._condition = condition
-        self._stream: Any = None
-
-    def _put(self, data: bytes) -> None:
-        self._storage.upload(self._path, data, self._condition)
-
-    def _send(self, number: int, part: bytes) -> None:
-        self._once(lambda: self._upload(part))
-
-    def _upload(self, part: bytes) -> None:
-        if self._stream is None:
-            self._stream = (
-                self._storage.connection()
-                .blob(self._key)
-                .open(
-                    "wb",
-                    chunk_size=CHUNK_BYTES,
-                    content_type=_BYTES,
-                    checksum="crc32c",
-                    timeout=_TIMEOUT,
-                    **self._condition,
-                )
-            )
-        self._stream.write(part)
-
-    def _finish(self, count: int) -> None:
-        self._once(self._stream.close)
-
-    def _drop(self) -> None:
-        self._stream.terminate()
-
-    def _once(self, action: Any) -> None:
-        """Do it once: the library sends a part again, because only it knows how much of it has arrived."""
-        try:
-            action()
-        except Exception as error:
-            ours = self._storage._translate(error, self._path)
-            raise (self._storage._place.missing() if isinstance(ours, ObjectMissing) else ours) from error
 
 
 def _credentials(place: Any, environ: Mapping[str, str]) -> Any:

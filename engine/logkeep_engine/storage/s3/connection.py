@@ -1,16 +1,15 @@
-"""The clients, threads and memory with which one process speaks to an S3 store."""
+"""The clients with which one process speaks to an S3 store."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 from logkeep_engine.contract import names
 from logkeep_engine.storage.credentials import only_identity, require_keys
-from logkeep_engine.storage.parts import UploadMemory, UploadPart
+from logkeep_engine.storage.parts import PartSender
 from logkeep_engine.storage.place import BucketPlace
 from logkeep_engine.storage.s3.options import add_options
 
@@ -18,16 +17,14 @@ QUICK_TIMEOUT = 5.0  # seconds without a byte of the answer to a request that is
 BODY_TIMEOUT = 30.0  # the same for others, and in later attempts: a store may be slow instead of gone
 QUICK_ATTEMPTS = 2
 _QUICK_BYTES = 1 << 20  # more than that, in either direction, is not a small request
-_PARTS_AT_ONCE = 4  # parts under way of all writers of a storage together
 
-T = TypeVar("T")
 CreateClient = Callable[[float, float], Any]
 """Makes a client of botocore, by its limits in seconds: to connect, and without a byte of the answer."""
 
 
 class S3Connection:
-    """The means of one process to speak to a store: clients for small requests and for large ones, threads that send
-    parts, and memory for them."""
+    """The means of one process to speak to a store: clients for small requests and for large ones, and what sends
+    parts."""
 
     def __init__(self, create: CreateClient) -> None:
         """`create` makes a client; its errors are the caller's. The client for large requests waits for the first of
@@ -36,23 +33,7 @@ class S3Connection:
         self._create = create
         self._bodies: Any = None
         self._creating = threading.Lock()
-        self.memory = UploadMemory()
-        self._free = threading.BoundedSemaphore(_PARTS_AT_ONCE)
-        self._sending = ThreadPoolExecutor(_PARTS_AT_ONCE, thread_name_prefix="logkeep-send")
-
-    def send(self, part: UploadPart, action: Callable[[], T]) -> Future[T]:
-        """Begin to send a part, which is let go when it has arrived or failed. Waits while _PARTS_AT_ONCE are under
-        way.
-        """
-        self._free.acquire()
-        self.memory.begin_sending()
-        sending = self._sending.submit(action)
-        sending.add_done_callback(lambda done: self._sent(part, done))
-        return sending
-
-    def _sent(self, part: UploadPart, done: Future[Any]) -> None:
-        self.memory.end_sending(part, reuse=not done.cancelled() and done.exception() is None)
-        self._free.release()
+        self.sender = PartSender()
 
     def client(self, attempt: int, size: int) -> Any:
         """For the `attempt`th time (from 0) that a body of `size` bytes is asked for or sent; 0: of unknown size."""

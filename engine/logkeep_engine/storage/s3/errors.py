@@ -18,6 +18,7 @@ from logkeep_engine.errors import (
 )
 from logkeep_engine.storage.object_store import PastEndError
 from logkeep_engine.storage.place import BucketPlace
+from logkeep_engine.storage.upload import UploadGone
 
 _MISSING_BUCKET = {"NoSuchBucket"}
 _MISSING_OBJECT = {"NoSuchKey", "404"}
@@ -54,10 +55,6 @@ class NotUnderstood(StorageRefused):
 
 class RetrievedAlready(StorageRefused):
     """The store is retrieving the object, or has done so."""
-
-
-class UploadGone(StorageRefused):
-    """The multipart upload is not known: aborted by another client, or completed by a request whose answer was lost."""
 
 
 def translate(error: Exception, place: BucketPlace, path: str) -> LogkeepError:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-from base64 import b64encode
 from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Any, TypeVar
 
-from logkeep_kernel import crc32c
-
-from logkeep_engine.errors import LogkeepError, StorageRefused
+from logkeep_engine.errors import LogkeepError
 from logkeep_engine.storage.base import PART_BYTES
-from logkeep_engine.storage.parts import UploadPart
+from logkeep_engine.storage.parts import UploadBody, UploadPart, base64_of, changed, crc32c_of
 from logkeep_engine.storage.per_process import PerProcess
 from logkeep_engine.storage.place import BucketPlace
 from logkeep_engine.storage.retry import retried
@@ -85,19 +82,19 @@ class Requests:
 
     def send(self, method: str, path: str, body: bytes | UploadPart, **arguments: Any) -> Any:
         """Send a request with a body and its checksum."""
-        checksum = base64_of(body.crc32c() if isinstance(body, UploadPart) else crc32c(body))
+        checksum = base64_of(crc32c_of(body))
         if method == "put_object":
             arguments |= class_of(self._place, path, len(body))
 
         def put(attempt: int, checks: Checks) -> Any:
             if not checks and isinstance(body, UploadPart) and not body.whole:
-                raise _changed(self._place.name_of(path))
+                raise changed(self._place.name_of(path))
             request = getattr(self.connection().client(attempt, len(body)), method)
             checked = {"ChecksumCRC32C": checksum} if checks else {}
             return request(
                 Bucket=self._place.bucket,
                 Key=self._place.key(path),
-                Body=body.opened() if isinstance(body, UploadPart) else body,
+                Body=UploadBody(body) if isinstance(body, UploadPart) else body,
                 **checked,
                 **arguments,
             )
@@ -136,17 +133,3 @@ class Requests:
     def _drop_silent(self, error: Exception) -> None:
         if is_silence(error):
             self.connection().drop_idle()
-
-
-def _changed(name: str) -> StorageRefused:
-    return StorageRefused(
-        f"{name}: bytes of the object have changed in memory before they were sent.",
-        hint="Start the run again. If it happens again, have the memory of the node checked.",
-    )
-
-
-def base64_of(crc: int) -> str:
-    """CRC-32C as S3 requires it in a header. The store checks it, so that over TLS the payload need not be hashed to
-    sign it; without TLS botocore signs a SHA-256 as well.
-    """
-    return b64encode(crc.to_bytes(4, "big")).decode()

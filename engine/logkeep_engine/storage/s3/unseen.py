@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from logkeep_engine.errors import ListUnreliable, StorageRefused
 from logkeep_engine.storage.base import UnseenObject, is_object_path
 from logkeep_engine.storage.place import BucketPlace
-from logkeep_engine.storage.s3.errors import NotUnderstood, UploadGone
+from logkeep_engine.storage.s3.errors import NotUnderstood
 from logkeep_engine.storage.s3.pages import marked
 from logkeep_engine.storage.s3.requests import Requests
+from logkeep_engine.storage.upload import UploadGone
 
 
 def old_versions(place: BucketPlace, requests: Requests, prefix: str) -> Iterator[UnseenObject]:
