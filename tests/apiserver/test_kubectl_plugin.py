@@ -298,6 +298,7 @@ def test_inspect_reads_the_archive_with_the_secret_that_the_resource_names(
     gone = logkeep("inspect", "nightly", *allowed)
     assert gone.exit_code == 2
     assert f"There is no Secret 'keys' in namespace {archived.name}." in gone.stderr
+    assert "Make it there: the pods of runs take it from the namespace of the resource" in gone.stderr
 
 
 def test_inspect_warns_of_an_archive_that_lacks_what_the_status_knows(archived: Namespace, s3: S3Server) -> None:

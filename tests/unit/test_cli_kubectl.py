@@ -278,6 +278,13 @@ def test_a_suspended_backup_has_no_next_run() -> None:
     assert "next run" not in dict(lines.detail(suspended, NOW))
 
 
+@pytest.mark.parametrize(
+    ("phase", "said"), [("Suspended", "r1 is suspended, attempt 2"), ("Running", "r1 is running, attempt 2")]
+)
+def test_a_run_that_is_suspended_is_not_called_running(phase: str, said: str) -> None:
+    assert dict(lines.detail(backup(phase=phase, run={"id": "r1", "attempt": 2}), NOW))["run"] == said
+
+
 def test_the_history_has_seconds_whoever_wrote_it() -> None:
     assert [row[3] for row in lines.history(FULL, NOW)] == ["600", "412"]
     assert [row[7] for row in lines.history(FULL, NOW)] == ["KafkaBackupRun team/one", "-"]
@@ -369,6 +376,9 @@ def test_a_right_that_is_missing_is_named() -> None:
     assert isinstance(error, RightMissing)
     assert error.message == "User 'eve' lacks a right: get on secrets in namespace team."
     assert "kubectl auth can-i get secrets -n team" in error.hint
+    said = said.replace(b"secrets", b"kafkaarchives")
+    error = api_error(403, said, kind="KafkaArchive", plural="kafkaarchives", namespace="team", name="s3")
+    assert "The ClusterRole logkeep-view of the chart has this right." in error.hint
 
 
 def test_a_cluster_without_the_crds_is_told_from_a_missing_object() -> None:

@@ -10,6 +10,8 @@ from logkeep_engine.errors import LogkeepError, Refused
 
 # A role of the chart that has a right, by resource and verb; each verb is in a role beyond the first, too.
 _ROLES = {
+    ("kafkaarchives", "get"): "logkeep-view",
+    ("kafkaarchives", "list"): "logkeep-view",
     ("kafkabackupruns", "create"): "logkeep-run",
     ("kafkabackupruns", "get"): "logkeep-view",
     ("kafkabackups", "get"): "logkeep-view",
@@ -18,6 +20,7 @@ _ROLES = {
     ("kafkarestores", "list"): "logkeep-view",
     ("kafkarestores", "create"): "logkeep-edit",
 }
+_MAKE_IT = "Make it there: the pods of runs take it from the namespace of the resource that names it."
 _LACKING = re.compile(r'User "(?P<user>[^"]*)" cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)"')
 
 
@@ -92,7 +95,8 @@ def api_error(status: int, data: bytes, *, kind: str, plural: str, namespace: st
             hint=f"Is this the cluster that you mean? If so, its CRDs are missing or old: {APPLY_CRDS}",
         )
     if status == 404:
-        return NoSuchResource(f"There is no {kind} {name!r} in {where}.", hint="Is it in another -n/--namespace?")
+        hint = _MAKE_IT if kind in ("Secret", "ConfigMap") else "Is it in another -n/--namespace?"
+        return NoSuchResource(f"There is no {kind} {name!r} in {where}.", hint=hint)
     if status == 409:
         return RequestRefused(message, hint="Choose another name, or let one be made.")
     if status == 429 or status >= 500:

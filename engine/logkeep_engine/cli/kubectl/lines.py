@@ -177,7 +177,8 @@ def _run(status: Body, now: datetime) -> list[Row]:
     run = part(status, "run")
     if not isinstance(run, Mapping):
         return []
-    outcome = run.get("outcome") or f"is running, attempt {run.get('attempt') or 1}"
+    doing = "is suspended" if part(status, "phase") == "Suspended" else "is running"
+    outcome = run.get("outcome") or f"{doing}, attempt {run.get('attempt') or 1}"
     rows = [("run", f"{run.get('id')} {outcome}"), ("began", ago(run.get("startTime"), now))]
     if run.get("endTime"):
         rows.append(("ended", ago(run.get("endTime"), now)))
