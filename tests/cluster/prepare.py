@@ -83,7 +83,7 @@ def _programs_of_the_demo() -> None:
 
 def _programs_of_tests() -> None:
     as_root = [tools.netpol] if system.is_root() else []
-    _go_programs(tools.helm, tools.fake_gcs, tools.kfake, tools.promtool, *as_root)
+    _go_programs(tools.helm, tools.helm_unittest, tools.fake_gcs, tools.kfake, tools.promtool, *as_root)
     _go_programs(tools.actionlint, tools.crane, tools.krew, tools.gitops)
 
 
@@ -97,7 +97,7 @@ DEMO = (
 KEPT = Part("kubectl logkeep", plugin.of_this_machine, ("plugin",))
 """The part that a demo runs only if it stays up (`KEEP=1`)."""
 
-_SERVERS = ("helm", "fake-gcs-server", "kfake", "promtool", "netpol")
+_SERVERS = ("helm", "helm-unittest", "fake-gcs-server", "kfake", "promtool", "netpol")
 
 TESTS = (
     Part("Kafka's classes", _kafka_classes, ("broker-classes", "kafka-classes", "kafka-test-jars")),

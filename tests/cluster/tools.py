@@ -207,7 +207,7 @@ def _go(verb: str, *arguments: str | Path, source: Path | None = None, light: st
     """
     where: tuple[str | Path, ...] = ("-C", source, "-mod=readonly") if source else ()
     if source and (step := progress.here.current()):
-        needed = system.run([go(), "list", *where, "-deps", "."], env=_go_environment(), timeout=1800).stdout
+        needed = system.run([go(), "list", *where, "-deps", arguments[-1]], env=_go_environment(), timeout=1800).stdout
         step.expect(len(needed.split()))
     how = ["-gcflags=all=-dwarf=false", *(f"-gcflags={pattern}=-dwarf=false -l" for pattern in light.split())]
     command: list[str | Path] = ["nice", go(), verb, *where, "-v", *how, *arguments]
@@ -249,19 +249,19 @@ def helm_4() -> Path:
 @once
 def actionlint() -> Path:
     """The command that checks workflows of GitHub."""
-    return _go_install("actionlint", ACTIONLINT)
+    return _go_install("actionlint", ACTIONLINT, light="all")
 
 
 @once
 def crane() -> Path:
     """The command that serves a registry of images, and reads them there."""
-    return _go_install("crane", CRANE)
+    return _go_install("crane", CRANE, light="all")
 
 
 @once
 def krew() -> Path:
     """The command that installs plugins of kubectl."""
-    return _go_install("krew", KREW)
+    return _go_install("krew", KREW, light="all")
 
 
 @once
@@ -339,16 +339,26 @@ def kfake() -> Path:
 
 
 @once
+def helm_unittest() -> Path:
+    """The command that runs the chart's own tests, in `charts/logkeep/tests`. It is compiled as `helm` is, and so takes
+    what Go has compiled for that."""
+    source, package = FILES / "helm-unittest", "github.com/helm-unittest/helm-unittest/cmd/helm-unittest"
+
+    def produce(folder: Path) -> None:
+        _go("build", "-ldflags=-s -w", "-o", folder / "helm-unittest", package, source=source, light="all")
+
+    return cache.build("helm-unittest", cache.digest(source), produce, keep=2) / "helm-unittest"
+
+
+@once
 def promtool() -> Path:
     """The program that checks rules of Prometheus and tells which alerts fire. It finds no targets, so what knows
     clouds and clusters stays out of it."""
     source = FILES / "prometheus"
 
     def produce(folder: Path) -> None:
-        package = "github.com/prometheus/prometheus/cmd/promtool"
-        command: list[str | Path] = [go(), "build", "-C", source, "-mod=readonly", "-ldflags=-s -w"]
-        command += ["-tags=remove_all_sd,netgo", "-o", folder / "promtool", package]
-        system.run(command, env=_go_environment(), timeout=3600)
+        out, package = folder / "promtool", "github.com/prometheus/prometheus/cmd/promtool"
+        _go("build", "-ldflags=-s -w", "-tags=remove_all_sd,netgo", "-o", out, package, source=source, light="all")
 
     return cache.build("promtool", cache.digest(source), produce, keep=2) / "promtool"
 

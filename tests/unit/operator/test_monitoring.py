@@ -14,7 +14,7 @@ import yaml
 from logkeep_operator.api import Key, Status, StatusOutcome
 from logkeep_operator.metrics import Metrics
 from tests.cluster import system, tools
-from tests.unit.operator.chart import CHART, ROOT, one, refused, render
+from tests.unit.operator.chart import CHART, ROOT, one
 
 RULES = "metrics.prometheusRule.enabled=true"
 PAGE = ROOT / "docs/guides/alerts.md"
@@ -77,18 +77,6 @@ def test_a_monitor_finds_the_operator_and_keeps_the_namespaces_of_resources(
     assert selected.items() <= one("Deployment")["spec"]["template"]["metadata"]["labels"].items()
     ports = one("Deployment")["spec"]["template"]["spec"]["containers"][0]["ports"]
     assert "metrics" in {port["name"] for port in [*ports, *one("Service")["spec"]["ports"]]}
-
-
-def test_two_monitors_and_one_without_a_service_are_refused() -> None:
-    both = ("metrics.serviceMonitor.enabled=true", "metrics.podMonitor.enabled=true")
-    assert "enable one of them, or every series is there twice" in refused(*both)
-    without = ("metrics.serviceMonitor.enabled=true", "metrics.service.enabled=false")
-    assert "metrics.serviceMonitor needs metrics.service.enabled" in refused(*without)
-
-
-def test_nothing_of_it_is_there_unless_it_is_asked_for() -> None:
-    """A cluster without Prometheus' operator does not know the kinds."""
-    assert not {body["kind"] for body in render()} & {"ServiceMonitor", "PodMonitor", "PrometheusRule"}
 
 
 # ---- alerts
