@@ -151,18 +151,30 @@ def test_argo_cd_leaves_what_a_person_has_added_and_two_tools_change_no_field_of
     assert argo.differences(backup(place)) == {}
 
 
-def test_flux_takes_away_what_kubectl_has_written_and_leaves_what_another_manager_has(place: Namespace) -> None:
+def test_flux_takes_away_what_kubectl_has_written_unless_it_has_another_name_or_git_says_merge(
+    place: Namespace,
+) -> None:
     app = Flux(place)
-    assert app.sync(backup(place)).succeeded
     suspend = ("patch", "kbak", "nightly", "--type=merge", "-p", '{"spec": {"suspend": true}}')
-    annotate = ("annotate", "kbak", "nightly", "logkeep.dev/run=1")
-    for more in ((), ("--field-manager=logkeep",)):
+    annotate = ("annotate", "kbak", "nightly", "--overwrite", "logkeep.dev/run=1")
+
+    def left(*more: str, **annotations: str) -> dict[str, Any]:
+        """Let kubectl write, and Flux reconcile. Return what is left of it."""
+        git = in_git(place, "KafkaBackup", "nightly", backup_of_its_own("nightly"), **annotations)
+        assert app.sync(git).succeeded
         for command in (suspend, annotate):
             place.kubectl(*command, *more)
-        assert app.sync(backup(place)).done == {"KafkaBackup/nightly": "unchanged" if more else "configured"}
+        assert app.sync(git).succeeded
         found = place.get("kbak", "nightly")
-        assert found["spec"]["suspend"] is bool(more)
-        assert found["metadata"].get("annotations", {}) == ({"logkeep.dev/run": "1"} if more else {})
+        return {
+            "suspend": found["spec"]["suspend"],
+            "run": found["metadata"].get("annotations", {}).get("logkeep.dev/run"),
+        }
+
+    assert left() == {"suspend": False, "run": None}
+    assert left("--field-manager=logkeep") == {"suspend": True, "run": "1"}
+    place.kubectl("delete", "kbak", "nightly")
+    assert left(**{"kustomize.toolkit.fluxcd.io/ssa": "Merge"}) == {"suspend": True, "run": "1"}
 
 
 def test_a_run_that_kubectl_has_asked_for_is_done_once_though_flux_takes_the_annotation_away(

@@ -120,3 +120,17 @@ def test_the_base_image_is_named_by_its_digest() -> None:
     assert set(re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)) == {
         "${BASE}", "${KERNEL}", "${OPERATOR_BASE}", "${ENGINE_BASE}", "pip", "python", "scratch",
     }  # fmt: skip
+
+
+def test_the_gitops_program_has_kubernetes_in_the_versions_of_the_test_node() -> None:
+    """Go then compiles those packages once. One of another version would cost two minutes of CI."""
+
+    def versions(program: str) -> dict[str, str]:
+        text = (ROOT / "tests/cluster/files" / program / "go.mod").read_text()
+        required = dict(re.findall(r"^\t(\S+) (v\S+)", text, re.MULTILINE))
+        return required | dict(re.findall(r"^\t(\S+) => \S+ (v\S+)", text, re.MULTILINE))
+
+    node, gitops = versions("kube"), versions("gitops")
+    both = node.keys() & gitops.keys()
+    assert len(both) > 50
+    assert {name: gitops[name] for name in both} == {name: node[name] for name in both}
