@@ -268,3 +268,16 @@ def test_nobody_at_the_address_names_it_in_time() -> None:
     with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:1.*connection refused"):
         run(enter())
     assert time.monotonic() - begin < 60
+
+
+def test_tls_at_a_listener_without_it_is_told_in_words(kafka: KafkaBroker) -> None:
+    spec = ClusterSpec.model_validate({"bootstrapServers": [kafka.bootstrap], "security": {"protocol": "SSL"}})
+    connection = replace(connection_from(spec, {}), limits=Limits(outage=1))
+
+    async def enter() -> None:
+        async with RawClient(connection):
+            pass
+
+    with pytest.raises(BrokerUnavailable, match=rf"{kafka.bootstrap}: connection reset\.") as caught:
+        run(enter())
+    assert "Check the addresses, the security protocol" in caught.value.hint

@@ -118,6 +118,8 @@ def reason_of(error: BaseException) -> str:
     """Return the reason of a failure in a few words."""
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
+    if isinstance(error, ConnectionResetError):
+        return "connection reset"
     return str(error) or type(error).__name__
 
 
