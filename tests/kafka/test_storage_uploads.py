@@ -293,6 +293,54 @@ def test_a_range_is_one_request_and_is_read_again_if_it_is_cut(store: Store, cut
     assert store.storage.read_range("a", 5, 5 + (3 << 20)) == DATA[5 : 5 + (3 << 20)]
 
 
+@pytest.mark.parametrize("after", [0, 20])
+@pytest.mark.usefixtures("soon")
+def test_an_answer_that_is_cut_is_not_taken_for_a_whole_one(store: Store, after: int) -> None:
+    cut = cut_body(after)
+    store.storage.put("a", b"1")
+    store.storage.put("b", b"1")
+    for wanted in (["a", "b"], ["b"]):
+        store.proxy.meet(cut)
+        assert [info.path for info in store.storage.list()] == wanted, "not the list of an empty archive"
+        store.proxy.meet(cut)
+        store.storage.delete(["a"])
+    for kind in ("begin", "part", "finish"):
+        if kind in store.kinds:
+            store.meet(kind, cut)
+            write(store.storage)
+            assert store.storage.read("a") == DATA
+    store.proxy.meet(cut)
+    assert len(store.storage.unseen("")) == ("abort" in store.kinds and store.kinds is S3), "begun, and its name lost"
+
+
+@pytest.mark.parametrize("said", [b"", b"<html><body>log in</body></html>"])
+@pytest.mark.usefixtures("soon")
+def test_an_answer_of_somebody_else_is_no_success(store: Store, said: bytes) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(said)
+    store.proxy.always(lambda exchange: exchange.send(head + said))
+    for act in (
+        lambda: store.storage.put("a", b"1"),
+        lambda: store.storage.create("a", b"1"),
+        lambda: write(store.storage),
+        lambda: write(store.storage, b"1"),
+        store.storage.list,
+        lambda: store.storage.unseen(""),
+    ):
+        with pytest.raises((StorageRefused, StorageUnavailable), match=r"Check|try again|Look for"):
+            act()
+
+
+@pytest.mark.parametrize("kind", ["part", "finish"])
+@pytest.mark.parametrize("store", ["s3"], indirect=True)
+def test_s3_names_each_part_and_the_object_that_it_has_made(store: Store, kind: str) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\n<a/>"
+    store.meet(kind, lambda exchange: exchange.send(head))
+    with pytest.raises(StorageRefused, match="says that it was written, and names no ETag"):
+        write(store.storage)
+    assert store.storage.list() == []
+    assert store.storage.unseen("") == ()
+
+
 # ---- Google: what is there of an upload
 
 

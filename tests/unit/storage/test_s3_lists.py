@@ -179,7 +179,7 @@ class Pages:
 def test_lists_of_versions_and_of_uploads_continue_at_both_markers() -> None:
     more = {"IsTruncated": True, "NextKeyMarker": "x/a", "NextVersionIdMarker": "1", "NextUploadIdMarker": "1"}
     for marker in ("VersionIdMarker", "UploadIdMarker"):
-        requests: Any = Pages(more, {**more, f"Next{marker}": "2"}, {})
+        requests: Any = Pages(more, {**more, f"Next{marker}": "2"}, {"IsTruncated": False})
         assert len([*marked(PLACE, requests, "", "list", marker)]) == 3
         assert [asked.get(marker) for asked in requests.asked] == [None, "1", "2"]
 
@@ -188,6 +188,7 @@ def test_lists_of_versions_and_of_uploads_that_do_not_continue_are_refused() -> 
     key, more = {"NextKeyMarker": "x/a"}, {"IsTruncated": True}
     markers = {"NextVersionIdMarker": "1", "NextUploadIdMarker": "1"}
     for pages, what in (
+        ([{"ResponseMetadata": {}}], "has nothing that a list has: a proxy may answer in place of the store"),
         ([more], "continues after a page that lacks its NextKeyMarker"),
         ([more | key], "continues after a page that lacks its Next(VersionId|UploadId)Marker"),
         ([more | key | markers], "does not end: two of its pages continue at 'x/a 1'"),

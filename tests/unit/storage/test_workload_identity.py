@@ -55,15 +55,17 @@ class Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
         self._signed()
-        self._answer(b"", "text/plain")
+        self._answer(b"", "text/plain", ETag='"1"')
 
     def _signed(self) -> None:
         found = re.search(r"Credential=([^/]+)/", self.headers.get("Authorization", ""))
         self.server.keys.append(found.group(1) if found else "")
 
-    def _answer(self, body: bytes, kind: str) -> None:
+    def _answer(self, body: bytes, kind: str, **headers: str) -> None:
         self.send_response(200)
         self.send_header("Content-Type", kind)
+        for name, value in headers.items():
+            self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

@@ -52,7 +52,27 @@ def put(storage: ObjectStore[Any], path: str, content: bytes | UploadPart, condi
     body: Pieces = [head.encode(), *slabs_of(content), f"\r\n--{boundary}--\r\n".encode()]
     kind = {"Content-Type": f"multipart/related; boundary={boundary}"}
     query = {"uploadType": "multipart", **condition}
-    _into_bucket(storage, path, lambda bucket: _request(bucket, place, "POST", query, kind, body))
+    made = _into_bucket(storage, path, lambda bucket: _request(bucket, place, "POST", query, kind, body).json())
+    _require_whole(storage, path, made, len(content), crc32c_of(content))
+
+
+def _require_whole(storage: ObjectStore[Any], path: str, made: Any, size: int, crc: int) -> None:
+    """Raises StorageRefused for an object that Google says it has made, if it is not of these bytes. It is deleted: a
+    store that does not compare what it was told has made it."""
+    place, said = storage.place, made if isinstance(made, dict) else {}
+    if str(said.get("size")) == str(size) and said.get("crc32c") == base64_of(crc):
+        return
+    generation = str(said.get("generation"))
+    if not generation.isdecimal():
+        raise StorageRefused(
+            f"{place.name_of(path)}: {place.where} says that it was written, and not what it is.",
+            hint=f"Check {place.keys.part('endpoint')}: a proxy may answer in place of the store.",
+        )
+    storage.ask(
+        path,
+        lambda bucket: bucket.blob(place.key(path), generation=int(generation)).delete(retry=None, timeout=TIMEOUT),
+    )
+    raise changed(place.name_of(path))
 
 
 def _into_bucket(storage: ObjectStore[Any], path: str, action: Callable[[Any], T]) -> T:
@@ -189,17 +209,7 @@ class GcsWriter(PartsWriter[Any]):
         return count
 
     def _finish(self, parts: Sequence[Any]) -> None:
-        made = parts[-1]
-        if str(made.get("size")) == str(self._size) and made.get("crc32c") == base64_of(self._crc):
-            return
-        # A store that does not compare what it was told (x-goog-hash) has made an object of other bytes.
-        generation = str(made.get("generation"))
-        if generation.isdecimal():
-            self._storage.ask(
-                self._path,
-                lambda bucket: bucket.blob(self._key, generation=int(generation)).delete(retry=None, timeout=TIMEOUT),
-            )
-        raise changed(self._name)
+        _require_whole(self._storage, self._path, parts[-1], self._size, self._crc)
 
     def _drop(self) -> None:
         self._storage.ask(self._path, lambda bucket: self._in_session(bucket, "DELETE", {}, (), _GIVEN_UP))

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from logkeep_engine.contract import names
+from logkeep_engine.errors import StorageUnavailable
 from logkeep_engine.storage.credentials import only_identity, require_keys
 from logkeep_engine.storage.parts import PartSender
 from logkeep_engine.storage.place import BucketPlace
@@ -17,6 +18,7 @@ QUICK_TIMEOUT = 5.0  # seconds without a byte of the answer to a request that is
 BODY_TIMEOUT = 30.0  # the same for others, and in later attempts: a store may be slow instead of gone
 QUICK_ATTEMPTS = 2
 _QUICK_BYTES = 1 << 20  # more than that, in either direction, is not a small request
+_SAYING = ("List", "CreateMultipartUpload", "CompleteMultipartUpload")  # requests whose answer is never empty
 
 CreateClient = Callable[[float, float], Any]
 """Makes a client of botocore, by its limits in seconds: to connect, and without a byte of the answer."""
@@ -91,10 +93,30 @@ def connect(place: BucketPlace, environ: Mapping[str, str]) -> S3Connection:
             config=Config(connect_timeout=connect_timeout, read_timeout=read_timeout, **config),
         )
         made.meta.events.unregister("before-call.s3", add_expect_header)  # a round trip more for each part
+        made.meta.events.register("before-parse.s3", _require_whole(place))
         add_options(made, place)
         return made
 
     return S3Connection(client)
+
+
+def _require_whole(place: BucketPlace) -> Callable[..., None]:
+    """Return what botocore calls before it parses an answer. It takes less than the header promises, and no bytes at
+    all for an answer that says nothing: the list of a connection that was cut would be that of an empty archive."""
+
+    def compare(operation_model: Any, response_dict: Mapping[str, Any], **_: Any) -> None:
+        body, promised = response_dict["body"], response_dict["headers"].get("content-length", "")
+        if operation_model.http["method"] == "HEAD" or not isinstance(body, bytes):  # a stream counts for itself
+            return
+        length = int(promised) if promised.isdecimal() and response_dict["status_code"] != 204 else len(body)
+        silent = not body and response_dict["status_code"] < 300 and operation_model.name.startswith(_SAYING)
+        if silent or len(body) < length:
+            raise StorageUnavailable(
+                f"{place.where}: {len(body)} bytes have come of the answer to {operation_model.name}, not all.",
+                hint="This may be temporary; try again.",
+            )
+
+    return compare
 
 
 def _config(place: BucketPlace) -> dict[str, Any]:

@@ -29,6 +29,7 @@ def listed(place: BucketPlace, requests: Requests, prefix: str, size: int | None
     most = {} if size is None else {"MaxKeys": size}
     while True:
         page = requests.call(method, prefix, Prefix=place.prefix + prefix, **most, **at)
+        progress.check_list(page)
         token = page.get("NextContinuationToken")
         keys = [item["Key"] for item in page.get("Contents", ())]
         progress.check_keys(keys)
@@ -51,6 +52,7 @@ def marked(place: BucketPlace, requests: Requests, prefix: str, method: str, mar
     progress, at = _Progress(place, prefix), dict[str, str]()
     while True:
         page = requests.call(method, prefix, Prefix=place.prefix + prefix, **at)
+        progress.check_list(page)
         progress.check_keys([item["Key"] for what in ("Versions", "Uploads") for item in page.get(what, ())])
         yield page
         if not page.get("IsTruncated"):
@@ -70,6 +72,11 @@ class _Progress:
         self._prefix = prefix
         self._first: set[str] = set()
         self._next: set[tuple[str, ...]] = set()
+
+    def check_list(self, page: Page) -> None:
+        """Refuse a page of something else than a list: it would be that of an empty archive."""
+        if page.keys() <= {"ResponseMetadata", "RequestCharged"}:
+            raise self.error("has nothing that a list has: a proxy may answer in place of the store")
 
     def check_keys(self, keys: list[str]) -> None:
         """Refuse a key of elsewhere. Objects that are listed may be deleted."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Any, TypeVar
 
-from logkeep_engine.errors import LogkeepError
+from logkeep_engine.errors import LogkeepError, StorageRefused
 from logkeep_engine.storage.base import PART_BYTES
 from logkeep_engine.storage.parts import UploadBody, UploadPart, base64_of, changed, crc32c_of
 from logkeep_engine.storage.per_process import PerProcess
@@ -75,13 +75,15 @@ class Requests:
     def begin_upload(self, path: str) -> Any:
         """Begin a multipart upload. The answer says what the store will check (`ChecksumAlgorithm`, `ChecksumType`)."""
         arguments = {"Key": self._place.key(path), **class_of(self._place, path, PART_BYTES)}
-        return self._checked(
+        answer = self._checked(
             Checks.OBJECTS,
             lambda checks: self.call("create_multipart_upload", path, **arguments, **_OF_UPLOADS[checks]),
         )
+        self.require(answer, "UploadId", path)
+        return answer
 
     def send(self, method: str, path: str, body: bytes | UploadPart, **arguments: Any) -> Any:
-        """Send a request with a body and its checksum."""
+        """Send a request with a body and its checksum. The answer has an ETag."""
         checksum = base64_of(crc32c_of(body))
         if method == "put_object":
             arguments |= class_of(self._place, path, len(body))
@@ -99,7 +101,17 @@ class Requests:
                 **arguments,
             )
 
-        return self._checked(Checks.BODIES, lambda checks: self.retry(lambda attempt: put(attempt, checks), path))
+        answer = self._checked(Checks.BODIES, lambda checks: self.retry(lambda attempt: put(attempt, checks), path))
+        self.require(answer, "ETag", path)
+        return answer
+
+    def require(self, answer: Mapping[str, Any], name: str, path: str) -> None:
+        """Raises StorageRefused if what the store says that it has done lacks this: then it may have done nothing."""
+        if not answer.get(name):
+            raise StorageRefused(
+                f"{self._place.name_of(path)}: {self._place.where} says that it was written, and names no {name}.",
+                hint=f"Check {self._place.keys.part('endpoint')}: a proxy may answer in place of the store.",
+            )
 
     def _checked(self, most: Checks, request: Callable[[Checks], T]) -> T:
         """Have the store check as much as it can. One that does not understand is asked for less, and if it then does

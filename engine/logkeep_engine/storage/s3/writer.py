@@ -51,7 +51,7 @@ class S3Writer(PartsWriter[dict[str, Any]]):
             checksum = base64_of(self._crc)
             whole = {"ChecksumCRC32C": checksum, "ChecksumType": "FULL_OBJECT", "MpuObjectSize": self._size}
         try:
-            self._requests.call_long(
+            made = self._requests.call_long(
                 "complete_multipart_upload",
                 self._path,
                 Key=self._key,
@@ -60,6 +60,7 @@ class S3Writer(PartsWriter[dict[str, Any]]):
                 **whole,
                 **self._condition,
             )
+            self._requests.require(made, "ETag", self._path)
         except UploadGone:
             # The answer to a first request may have been lost after the store had done it.
             if not self._is_there(whole.get("ChecksumCRC32C")):
