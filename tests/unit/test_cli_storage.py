@@ -96,10 +96,23 @@ def test_the_place_is_the_one_that_the_file_names(
             [made("KafkaRestore", {**CLUSTER, "source": {"backupRef": {"name": "nightly"}}})],
             "spec.source.backupRef: only the operator can look up a KafkaBackup",
         ),
+        (
+            [archive("s3://backups/b", "pond"), made("KafkaBackup", {**BACKUP, **BY_NAME}, "nightly")],
+            "resources.yaml: KafkaBackup nightly names KafkaArchive lake, which the file does not hold",
+        ),
         ([archive("s3:/a")], "spec.storage.uri: must be s3://"),
         ([made("KafkaArchive", {})], "spec.storage: required"),
     ],
-    ids=["nothing of ours", "nothing", "two places", "a reference", "a backup", "no URI", "no storage"],
+    ids=[
+        "nothing of ours",
+        "nothing",
+        "two places",
+        "a reference",
+        "a backup",
+        "another archive",
+        "no URI",
+        "no storage",
+    ],
 )
 def test_a_file_without_one_place_is_refused(tmp_path: Path, documents: list[Any], said: str) -> None:
     done = check("-f", written(tmp_path, *documents))

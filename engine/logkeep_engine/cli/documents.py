@@ -103,7 +103,10 @@ def read_place(file: str) -> ArchiveSpec:
     found = [check_envelope(item, name) for item in load_documents(file, said) if item.get("kind") in kinds]
     if not found:
         raise SpecError(f"{name}: holds no {said}")
-    places = [_place(item) for item in [item for item in found if not _is_by_reference(item)] or found]
+    own = [item for item in found if _named_by(item) is None]
+    for item in found if own else ():
+        _require_named(item, found, name)
+    places = [_place(item) for item in own or found]
     if any(place != places[0] for place in places):
         raise SpecError(f"{name}: its resources name several places", hint="One is tried at a time: split the file.")
     return places[0]
@@ -120,11 +123,31 @@ def _place(document: Mapping[str, Any]) -> ArchiveSpec:
     return archive_place(parse_restore(spec))
 
 
-def _is_by_reference(document: Mapping[str, Any]) -> bool:
-    """Return whether a resource names another one that has the storage."""
+def _named_by(document: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the kind and the name of the resource that has the storage in place of this one; None if it has its
+    own."""
     spec = document["spec"]
     holder = spec.get("source") if document["kind"] == RESTORE else spec
-    return isinstance(holder, Mapping) and not holder.keys().isdisjoint(("archiveRef", "backupRef"))
+    for field, kind in (("archiveRef", KAFKA_ARCHIVE), ("backupRef", BACKUP)):
+        if isinstance(holder, Mapping) and field in holder:
+            named = holder[field]
+            return kind, str(named.get("name")) if isinstance(named, Mapping) else ""
+    return None
+
+
+def _require_named(document: Mapping[str, Any], found: Sequence[Mapping[str, Any]], file: str) -> None:
+    """Raises SpecError if a resource names another one that is not in the file: its place is not known here."""
+    named = _named_by(document)
+    if named is not None and named not in [(item["kind"], _name(item)) for item in found]:
+        raise SpecError(
+            f"{file}: {document['kind']} {_name(document)} names {named[0]} {named[1]}, which the file does not hold",
+            hint="Add it, or leave out what names it.",
+        )
+
+
+def _name(document: Mapping[str, Any]) -> str:
+    metadata = document.get("metadata")
+    return str(metadata.get("name") or "") if isinstance(metadata, Mapping) else ""
 
 
 def claim_of_file(document: Mapping[str, Any], acts_for: str | None) -> ArchiveClaim:
