@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from logkeep_engine.contract.model import Model
+from logkeep_engine.contract.visible import visible
 
 GIB = 1 << 30
 Price = Annotated[float, Field(strict=True, ge=0, le=1_000_000_000, allow_inf_nan=False)]
@@ -48,6 +49,7 @@ class Prices(Model):
 
 def price_text(price: float, currency: str) -> str:
     """12.30 USD: with two digits after the point, or more of a small number, since that is not nothing."""
+    currency = visible(currency)  # a line break in it would begin a line of its own
     if price >= 0.1 or price == 0:
         return f"{price:,.2f} {currency}"
     return f"{price:.2g} {currency}" if price >= 0.0001 else f"below 0.0001 {currency}"

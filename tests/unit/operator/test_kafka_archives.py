@@ -15,7 +15,7 @@ from logkeep_engine.contract.facts.archive import Recoverable, Retained
 from logkeep_engine.contract.facts.outcome import VerificationFacts
 from logkeep_engine.contract.model import replace
 from logkeep_engine.contract.parsing import SpecInvalid
-from logkeep_engine.contract.prices import Prices
+from logkeep_engine.contract.prices import Prices, price_text
 from logkeep_engine.contract.spec import parse_backup
 from logkeep_engine.storage import open_uri
 from logkeep_operator.api import (
@@ -406,6 +406,7 @@ def test_what_is_not_known_of_the_cost_is_left_out() -> None:
     small = told(priced(currency="E\u202eUR\n"), stored(1000))[0].cost
     assert small is not None
     assert small.display == "below 0.0001 E\\u202eUR\\n/month"
+    assert price_text(1.5, "E\u202eUR\n") == "1.50 E\\u202eUR\\n"
 
 
 def test_prices_that_are_wrong_are_said_and_give_no_cost() -> None:
