@@ -92,7 +92,7 @@ class Bed:
         login.write_text("security.protocol=PLAINTEXT\n")
         user = f"User:{self.broker.username}"
         here = {
-            "kafka:9092": self.broker.bootstrap, "admin.properties": str(login),
+            "kafka-bootstrap.kafka:9092": self.broker.bootstrap, "admin.properties": str(login),
             "User:logkeep-backup": user, "User:logkeep-restore": user,
             "orders.": f"{self.unique}-orders.", "restored.": f"{self.unique}-restored.",
             "billing": f"{self.unique}-billing", "logkeep-drill-": f"{self.unique}-drill-",
