@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.apiserver.conftest import install_crds, install_operator_account
 from tests.apiserver.operator import Namespace, Operator, progress, result, run_id_of, wait_for
-from tests.cluster.apiserver import ApiServer
 from tests.unit.operator.world import backup_spec
 
 pytestmark = pytest.mark.timeout(600)
@@ -23,25 +21,6 @@ CONTROLLERS = (
     "pod-garbage-collector-controller",
 )
 RUNS = {"running": {"startedAt": "2026-11-27T18:00:00Z"}}
-
-
-@pytest.fixture(scope="module")
-def controlled() -> Iterator[ApiServer]:
-    """An API server with controllers and the CRDs."""
-    with ApiServer(CONTROLLERS) as server:
-        yield install_crds(server)
-
-
-@pytest.fixture(scope="module")
-def account(controlled: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The operator's kubeconfig."""
-    return install_operator_account(controlled, tmp_path_factory.mktemp("kubeconfig") / "operator")
-
-
-@pytest.fixture
-def place(controlled: ApiServer, unique: str) -> Namespace:
-    """A namespace of this test's own."""
-    return Namespace(controlled, unique)
 
 
 @pytest.fixture
