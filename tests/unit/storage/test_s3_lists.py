@@ -12,8 +12,8 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 import pytest
 
 from logkeep_engine.contract import names
-from logkeep_engine.errors import ListUnreliable
-from logkeep_engine.storage import open_uri
+from logkeep_engine.errors import ListUnreliable, StorageUnavailable
+from logkeep_engine.storage import open_uri, retry
 from logkeep_engine.storage.place import BucketPlace
 from logkeep_engine.storage.s3.pages import marked
 from logkeep_engine.storage.s3.unseen import old_versions, unfinished_uploads
@@ -159,6 +159,43 @@ def test_a_list_that_cannot_be_whole_is_refused(store: Store, what: str) -> None
         assert endpoint in caught.value.message
         assert "use another one" in str(caught.value)
         assert len(asked) <= 2
+
+
+EMPTY = b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
+WHOLE = {
+    "with its length": b"Content-Length: %d\r\n\r\n%s" % (len(EMPTY), EMPTY),
+    "to the end of the connection": b"\r\n" + EMPTY,
+    "in chunks": b"Transfer-Encoding: chunked\r\nContent-Length: 999\r\n\r\n%x\r\n%s\r\n0\r\n\r\n"
+    % (len(EMPTY), EMPTY),
+}
+CUT = {
+    "behind the headers": b"Content-Length: %d\r\n\r\n" % len(EMPTY),
+    "of no length": b"\r\n",
+    "in whole chunks": b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n" % (len(EMPTY), EMPTY),
+    "at the end": b"Content-Length: %d\r\n\r\n%s" % (len(EMPTY) + 1, EMPTY),
+}
+
+
+@pytest.mark.parametrize("sent", [*WHOLE.values(), *CUT.values()], ids=[*WHOLE, *CUT])
+def test_a_list_is_empty_only_if_all_of_the_answer_has_come(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "PATIENCE", 0.0)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n" + sent)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        storage = open_uri("s3://bucket/x", f"http://127.0.0.1:{server.server_port}", "us-east-1", LOGIN)
+        if sent in WHOLE.values():
+            assert storage.list() == []
+        else:
+            with pytest.raises(StorageUnavailable):
+                storage.list()
+        server.shutdown()
 
 
 PLACE = BucketPlace("s3://bucket/x", None, None, names.OWN_KEYS, False)
