@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
+from functools import cache
 
 from logkeep_engine.archive.catalog.facts import RunEntry
 from logkeep_engine.archive.catalog.held_tables import TableKind, held_tables, removed_tables
@@ -39,10 +40,21 @@ class Growth:
         left = added if added.logs else held
         return sum(run.bytes for run in self.runs) * (left.objects / left.logs if left.logs else 1.0)
 
-    def epochs(self, state: ArchiveState) -> frozenset[int]:
+    def epochs(self, state: ArchiveState) -> Container[int]:
         """Return the epochs at which these runs wrote."""
-        fresh, name = {run.run_id for run in self.runs}, runs_by_epoch(state)
-        return frozenset(epoch for epoch in range(1, state.epoch + 1) if name(epoch) in fresh)
+        return _Epochs(runs_by_epoch(state), frozenset(run.run_id for run in self.runs))
+
+
+class _Epochs(Container[int]):
+    """The epochs of some runs. Each is looked up when it is asked for: the last of an archive is a claim, and may be
+    too far to count to."""
+
+    def __init__(self, name: Callable[[int], str], runs: frozenset[str]) -> None:
+        self._name = cache(name)
+        self._runs = runs
+
+    def __contains__(self, epoch: object) -> bool:
+        return isinstance(epoch, int) and epoch > 0 and self._name(epoch) in self._runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +69,7 @@ class NamedObjects:
     def of(cls, state: ArchiveState, grown: Growth | None) -> NamedObjects:
         """Return those of an archive that has grown so."""
         held, added, others = SegmentBytes(), SegmentBytes(), 0
-        epochs = frozenset[int]() if grown is None else grown.epochs(state)
+        epochs: Container[int] = () if grown is None else grown.epochs(state)
         for table in held_tables(state):
             some, fresh = bytes_of(table.segments.packed, epochs)
             if table.kind in (TableKind.SNAPSHOT, TableKind.OLD_SNAPSHOT):  # later ones take the place of earlier ones

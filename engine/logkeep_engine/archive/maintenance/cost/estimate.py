@@ -8,7 +8,7 @@ listed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -175,7 +175,7 @@ class _Estimate:
         self._beside = ObjectsBeside.listed(archive.storage)
         self._growth = growth(state.runs.values(), now)
         self._sums = {topic_id: _Sums() for topic_id in state.topics}
-        self._sum(frozenset() if self._growth is None else self._growth.epochs(state))
+        self._sum(() if self._growth is None else self._growth.epochs(state))
         self._fresh = sum(sums.fresh for sums in self._sums.values())
         self._grown = self._bytes_grown()
 
@@ -212,7 +212,7 @@ class _Estimate:
             ),
         )
 
-    def _sum(self, fresh: frozenset[int]) -> None:
+    def _sum(self, fresh: Container[int]) -> None:
         """Add all segments and snapshots to the sums of their topics."""
         state = self._state
         for key in sorted({*state.segments, *state.snapshots}):
@@ -223,7 +223,7 @@ class _Estimate:
                 for entry in table.segments:
                     sums.add(name, entry, fresh=entry.archived_first in fresh, restored=False)
 
-    def _sum_partition(self, key: Partition, fresh: frozenset[int]) -> None:
+    def _sum_partition(self, key: Partition, fresh: Container[int]) -> None:
         """A restore reads a snapshot, if there is one of use, and the segments after its end."""
         sums, name = self._sums[key[0]], self._state.topics[key[0]].name
         snapshots, chosen = self._state.snapshots.get(key, []), snapshot_of(self._state, key)
