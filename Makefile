@@ -13,7 +13,7 @@ export GOMEMLIMIT ?= 700MiB
 # Hundreds of processes of the tests import the code: it is compiled once, also where the machine asks for no bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-venv = $(shell tests/cluster/bootstrap.sh)
+venv = $(shell tests/cluster/bootstrap.sh $(BOOTSTRAP))
 python = $(if $(venv_path),$(venv_path),$(eval venv_path := $(venv))$(or $(venv_path),$(error bootstrap failed)))/bin/python
 ARGS ?=
 
@@ -108,6 +108,7 @@ ledger:  ## producers, killed runs and moved leaders on three brokers: ROUNDS=20
 bench:  ## speed and memory beside other tools (docs/benchmarks.md); PEER=/path/to/binary puts one beside ours
 	$(python) -m bench $(if $(PEER),--peer $(PEER)) $(ARGS)
 
+demo: BOOTSTRAP := demo
 demo:  ## a backup and a restore to watch; KEEP=1 leaves the node up
 	$(python) -m tests.demo
 

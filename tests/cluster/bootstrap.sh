@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes a fresh Debian 12 machine able to run `make test`: system packages (as root), the locked Python packages in a virtual
 # environment under the cache, the compiled kernel at kernel/built. Prints the environment's path as its only line on standard output.
-# Does nothing that is done already.
+# Does nothing that is done already. `bootstrap.sh demo` leaves out pyspark, a third of all time: the demo's is in the image.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -83,27 +83,35 @@ step() { "$python" -m tests.cluster.progress "$@"; }
 key=$({ cat requirements.lock; "$python" -c 'import sys; print(sys.version, sys.base_prefix)'; } | sha256sum | cut -c1-16)
 venv=$cache/venv/$key
 fetched=$cache/packages/$key
+complete=$venv/complete
+[[ ${1:-} != demo || -e $complete ]] || complete=$venv/complete-for-demo fetched=$fetched-for-demo
 install_packages() {
-  local started=$SECONDS
-  rm -rf "$venv"
-  "$python" -m venv "$venv"
+  local started=$SECONDS wanted=requirements.lock
+  if [[ ! -e $venv/complete-for-demo ]]; then
+    rm -rf "$venv"
+    "$python" -m venv "$venv"
+  fi
+  if [[ $complete = *-for-demo ]]; then
+    wanted=$venv/demo.txt
+    awk '/^[^ ]/ { leave = /^pyspark==/ } !leave' requirements.lock >"$wanted"
+  fi
   # What builds a package from its sources is in the lock, too, and comes first. Nothing is installed without its hash.
   "$python" docker/requirements.py pyproject.toml requirements.lock build >"$venv/build.txt"
   locked=(--disable-pip-version-check --no-deps --require-hashes --use-pep517 --no-build-isolation)
   step "builders of Python packages" "$venv/bin/python" -m pip install "${locked[@]}" -r "$venv/build.txt"
   if [[ ! -e $fetched ]]; then
-    say "fetching the locked packages (once; pyspark alone is 450 MB)"
+    say "fetching the locked packages (once)"
     rm -rf "$fetched.partial"
     step "fetching Python packages" \
-      "$venv/bin/python" -m pip download "${locked[@]}" --dest "$fetched.partial" -r requirements.lock
+      "$venv/bin/python" -m pip download "${locked[@]}" --dest "$fetched.partial" -r "$wanted"
     mv "$fetched.partial" "$fetched"
   fi
   # Wheels that are made here are not compressed: they are unpacked at once, and pyspark's jars do not get smaller. Python
   # compiles what is imported, which is the smaller part.
   printf '[bdist_wheel]\ncompression = stored\n' >"$venv/stored.cfg"
   DIST_EXTRA_CONFIG=$venv/stored.cfg step "installing Python packages" \
-    "$venv/bin/python" -m pip install "${locked[@]}" --no-compile --no-index --find-links "$fetched" -r requirements.lock
-  touch "$venv/complete"
+    "$venv/bin/python" -m pip install "${locked[@]}" --no-compile --no-index --find-links "$fetched" -r "$wanted"
+  touch "$complete"
   say "installed the locked Python packages in $((SECONDS - started)) s"
 }
 
@@ -137,7 +145,7 @@ if [[ ! -e $kernel ]]; then
   set +m
 fi
 mkdir -p "$cache/packages"
-if [[ ! -e $venv/complete ]]; then
+if [[ ! -e $complete ]]; then
   # Meanwhile Kubernetes, which takes longest. It ends with this script: what Go has compiled by then it does not compile again.
   set -m
   "$python" -c 'from tests.cluster import tools; tools.kube()' 9>&- >/dev/null 2>&1 &
@@ -150,7 +158,7 @@ if [[ $compiling ]]; then
   compiling=
 fi
 touch "$venv" "$kernel"
-ln -sfn "$key" "$cache/packages/current"
+ln -sfn "${fetched##*/}" "$cache/packages/current"
 if [[ $(readlink kernel/built) != "$kernel" ]]; then
   ln -sfn "$kernel" kernel/.built
   mv -T kernel/.built kernel/built

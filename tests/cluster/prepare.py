@@ -77,7 +77,7 @@ def _go_programs(*programs: Callable[[], object]) -> None:
 
 
 def _programs_of_the_demo() -> None:
-    _go_programs(tools.kube, tools.versitygw, tools.helm_4)
+    _go_programs(tools.kube, tools.kubectl, tools.helm_4)
     chart.packaged()
 
 
@@ -89,7 +89,8 @@ def _programs_of_tests() -> None:
 
 DEMO = (
     Part("images", _images, ("images", "image-archives", "containerd-seed")),
-    Part("Kubernetes, S3 server, Helm", _programs_of_the_demo, ("go", "kube", "versitygw", "helm-4", "chart")),
+    Part("Kubernetes, Helm", _programs_of_the_demo, ("go", "kube", "compiled", "helm-4", "chart")),
+    Part("S3 server", tools.versitygw, ("versitygw",)),  # it has the core on which the one above is linked
     Part("Kafka", _kafka, ("java", "kafka-jars", "kafka-formatted")),
 )
 """The parts that `make demo` runs, the longest first. Neither it nor its build may ask for anything else."""

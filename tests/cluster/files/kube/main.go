@@ -1,4 +1,5 @@
-// One binary with every Kubernetes part of a test node: etcd, the control plane, kubelet, kube-proxy and kubectl.
+// One binary with every Kubernetes part of a test node: etcd, the control plane, kubelet, kube-proxy, and kubectl where no
+// package has it compiled.
 // It acts as the part whose name it was called by (a symbolic link), or as its first argument says. Built from the Go modules by tests/cluster/tools.py.
 package main
 
@@ -14,8 +15,6 @@ import (
 	_ "k8s.io/component-base/logs/json/register"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"
-	kubectl "k8s.io/kubectl/pkg/cmd"
-	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	kcm "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
@@ -31,25 +30,23 @@ var parts = map[string]func() *cobra.Command{
 	"kube-proxy":              proxy.NewProxyCommand,
 }
 
+// others are no commands of cobra.
+var others = map[string]func(){"etcd": func() { etcdmain.Main(os.Args) }}
+
 func main() {
 	name := filepath.Base(os.Args[0])
 	if name == "kube" && len(os.Args) > 1 {
 		name = os.Args[1]
 		os.Args = append([]string{name}, os.Args[2:]...)
 	}
-	switch name {
-	case "etcd":
-		etcdmain.Main(os.Args)
-	case "kubectl":
-		if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
-			kubectlutil.CheckErr(err)
-		}
-	default:
-		part, known := parts[name]
-		if !known {
-			fmt.Fprintln(os.Stderr, "usage: kube etcd|kubectl|kubelet|kube-apiserver|kube-controller-manager|kube-scheduler|kube-proxy ...")
-			os.Exit(2)
-		}
-		os.Exit(cli.Run(part()))
+	if run, known := others[name]; known {
+		run()
+		return
 	}
+	part, known := parts[name]
+	if !known {
+		fmt.Fprintln(os.Stderr, "usage: kube etcd|kubelet|kube-apiserver|kube-controller-manager|kube-scheduler|kube-proxy ...")
+		os.Exit(2)
+	}
+	os.Exit(cli.Run(part()))
 }
