@@ -336,7 +336,7 @@ def gitops() -> Path:
 @once
 def netpol() -> Path:
     """The program that makes NetworkPolicies hold on a node, see `files/netpol/main.go`."""
-    return _go_build("netpol")
+    return _go_build("netpol", light="all")
 
 
 @once
