@@ -148,7 +148,7 @@ mkdir -p "$cache/packages"
 if [[ ! -e $complete ]]; then
   # Meanwhile Kubernetes, which takes longest. It ends with this script: what Go has compiled by then it does not compile again.
   set -m
-  "$python" -c 'from tests.cluster import tools; tools.kube()' 9>&- >/dev/null 2>&1 &
+  nice "$python" -c 'from tests.cluster import tools; tools.kube()' 9>&- >/dev/null 2>&1 &
   ahead=$!
   set +m
   install_packages

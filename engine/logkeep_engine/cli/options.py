@@ -305,6 +305,11 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
             if isinstance(place, BucketOptions):
                 uris = list(_uris(values[name] for name in positional))
                 for option, value, takers in (*place.given_for(uris), ("s3", s3, uris)):
+                    if value and not uris:
+                        raise typer.BadParameter(
+                            "it goes with a URI: the resource in the file says it. Leave it out.",
+                            param_hint=f"'--{option}'",
+                        )
                     _refuse_untaken(option, value, takers)
         of_run = {ENV_SIGNING_DIR: values.pop("signing_dir", None), ENV_S3_OPTIONS: ",".join(s3) if s3 else None}
         with _environment({name: value for name, value in of_run.items() if value is not None}):
@@ -325,11 +330,7 @@ def _uris(given: Iterable[object]) -> Iterator[str]:
 
 def _refuse_untaken(option: str, value: object, uris: Sequence[str]) -> None:
     """Raises BadParameter for an option that none of these URIs takes. What is no storage URI is refused elsewhere. A
-    URI may hold a password: only its scheme is repeated. Without a URI a resource says what the option would."""
-    if value and not uris:
-        raise typer.BadParameter(
-            "it goes with a URI: the resource in the file says it. Leave it out.", param_hint=f"'--{option}'"
-        )
+    URI may hold a password: only its scheme is repeated."""
     name = option.removeprefix("target-")
     schemes = sorted({uri.partition("://")[0].lower() if "://" in uri else "file" for uri in uris})
     if value and schemes and all(scheme in SCHEMES and scheme not in SCHEMES_WITH[name] for scheme in schemes):
