@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes a fresh Debian 12 machine able to run `make test`: system packages (as root), the locked Python packages in a virtual
 # environment under the cache, the compiled kernel at kernel/built. Prints the environment's path as its only line on standard output.
-# Does nothing that is done already. `bootstrap.sh demo` leaves out pyspark, a third of all time: the demo's is in the image.
+# Does nothing that is done already. `bootstrap.sh demo` leaves out pyspark: the demo runs it only in the image.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

@@ -96,8 +96,8 @@ def read_document(file: str, kind: str) -> dict[str, Any]:
 
 
 def read_place(file: str) -> ArchiveSpec:
-    """Return the place of the one archive that the resources in a YAML file (`-`: standard input) name, itself or by
-    one that is in the file, too. Raises SpecError, SpecInvalid."""
+    """Return the place of the one archive that the resources in a YAML file (`-`: standard input) name. A resource may
+    name it by a reference to another one in the file. Raises SpecError, SpecInvalid."""
     name, kinds = name_of(file), (KAFKA_ARCHIVE, BACKUP, RESTORE)
     said = "KafkaArchive, KafkaBackup or KafkaRestore"
     found = [check_envelope(item, name) for item in load_documents(file, said) if item.get("kind") in kinds]

@@ -92,8 +92,8 @@ def check(
 
 
 def _place_of(file: str) -> tuple[str, Callable[[str], Storage]]:
-    """Return the URI of the place that a file names, and a function that opens it at a URI. The keys by which archives
-    are signed are not needed. Raises SpecError."""
+    """Return the URI of the storage in a file, and a function that opens that storage at a URI. Signing keys are not
+    needed. Raises SpecError."""
     from logkeep_engine.cli.documents import read_place
     from logkeep_engine.storage import open_storage
 

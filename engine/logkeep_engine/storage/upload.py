@@ -56,7 +56,7 @@ class PartsWriter(ObjectWriter, Generic[A]):
 
     @abstractmethod
     def _finish(self, parts: Sequence[A]) -> None:
-        """Make the object visible, all parts of which have arrived."""
+        """Make the object visible. All of its parts have arrived."""
 
     @abstractmethod
     def _drop(self) -> None:
